@@ -10,8 +10,6 @@
 //! leads. (If two threads received, one could take the wake-up packet of the other, which would sleep on in `poll`.)
 
 mod handshake;
-#[cfg(test)]
-mod held;
 mod in_flight;
 mod inbox;
 pub(crate) mod io;
@@ -23,6 +21,8 @@ mod reader;
 pub(crate) mod reuse;
 mod room;
 mod stuck;
+#[cfg(test)]
+mod tests;
 pub(crate) mod uses;
 mod wake_limiter;
 

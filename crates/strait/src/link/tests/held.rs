@@ -5,12 +5,12 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
-use super::packet::Packet;
-use super::{Attachments, InUse, Link};
 use crate::error::Error;
 use crate::lane::Name;
 use crate::lane::arena::SMALL;
 use crate::lane::directory::LaneDirectory;
+use crate::link::packet::Packet;
+use crate::link::{Attachments, InUse, Link};
 use crate::os::socket;
 use crate::shm::{Mapping, Shareable, lane_size};
 
@@ -215,7 +215,7 @@ fn a_search_in_a_destructor_waits_for_links_that_other_threads_drop() {
     let (own, other) = (Pair::new(), Pair::new());
     let wait = || {
         let begin = std::time::Instant::now();
-        super::peers::await_dropped(crate::deadline::Deadline::after(Duration::from_secs(60)));
+        crate::link::peers::await_dropped(crate::deadline::Deadline::after(Duration::from_secs(60)));
         begin.elapsed()
     };
     let number = other.ours.number();
@@ -224,16 +224,16 @@ fn a_search_in_a_destructor_waits_for_links_that_other_threads_drop() {
         scope.spawn(move || {
             let link = Arc::clone(&other.ours);
             // The list has no link with this number that can still be used, as in a destructor.
-            super::peers::list_as_dropped(number);
+            crate::link::peers::list_as_dropped(number);
             dropping.send(()).unwrap();
             std::thread::sleep(Duration::from_millis(100));
-            super::peers::forget(number);
+            crate::link::peers::forget(number);
             drop((link, other));
         });
         is_dropping.recv().unwrap();
         let mut waited = Duration::ZERO;
-        super::peers::while_dropping(&own.ours, || {
-            super::peers::list_as_dropped(own.ours.number());
+        crate::link::peers::while_dropping(&own.ours, || {
+            crate::link::peers::list_as_dropped(own.ours.number());
             waited = wait();
         });
         assert!(waited >= Duration::from_millis(20), "waited for {waited:?}");

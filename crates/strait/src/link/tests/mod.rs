@@ -1,0 +1,3 @@
+//! Links while other threads are at certain steps.
+
+mod held;
