@@ -139,7 +139,7 @@ pub fn fidl(input: &[u8]) {
     };
     let handles: Vec<RawHandle> = (0..usize::from(handles & 7).min(HANDLES)).map(handle).collect();
     match chosen % 8 {
-        0 | 1 | 2 => check::<Message>(bytes, handles),
+        0..=2 => check::<Message>(bytes, handles),
         3 => check::<Table>(bytes, handles),
         4 => check::<Value>(bytes, handles),
         5 => check::<Chain>(bytes, handles),

@@ -136,7 +136,7 @@ pub fn write(results: &PeerResults, file: &Path) -> Result<()> {
     std::fs::write(file, text + "\n").doing(&format!("writing {}", file.display()))
 }
 
-/// Reads results from a file that [`write`] wrote.
+/// Reads results from a file that [`write()`] wrote.
 ///
 /// # Errors
 ///
