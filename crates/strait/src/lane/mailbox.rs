@@ -59,16 +59,70 @@ pub(crate) struct Mailbox {
     /// The parcels, by the token of the ring and the number of the message.
     parcels: BTreeMap<(u128, u64), Left>,
     memories: BTreeMap<MemoryKey, Arc<Mapping>>,
-    /// The sizes of the values that lie here in committed messages, by the token of the ring. Values of 0 bytes are left
-    /// out, and so are rings without other values.
-    sizes: BTreeMap<u128, Sizes>,
+    /// The sizes of the values that lie here in committed messages.
+    sizes: Sizes,
+}
+
+/// The sizes of values, added up for each ring. Values of 0 bytes are left out.
+#[derive(Debug, Default)]
+struct Sizes {
+    /// The token of one ring with values, or of the last ring that had any; 0 before the first.
+    ring: u128,
+    /// The total for `ring`. This total lies outside the map, so that nothing is allocated if one value after the other is
+    /// sent and received.
+    total: Total,
+    /// The totals for the other rings with values, by the token of the ring.
+    others: BTreeMap<u128, Total>,
 }
 
 /// The number of values for one ring, and their sizes in bytes, added up.
 #[derive(Debug, Default)]
-struct Sizes {
+struct Total {
     values: usize,
-    sum: u128,
+    bytes: u128,
+}
+
+impl Sizes {
+    /// Adds the size of a value for the ring with this token.
+    fn add(&mut self, token: u128, size: usize) {
+        if size == 0 {
+            return;
+        }
+        if token != self.ring && self.total.values == 0 {
+            (self.ring, self.total) = (token, self.others.remove(&token).unwrap_or_default());
+        }
+        let total = if token == self.ring { &mut self.total } else { self.others.entry(token).or_default() };
+        total.values += 1;
+        total.bytes += size as u128;
+    }
+
+    /// Subtracts a size that was [added](Self::add) for the ring with this token.
+    fn subtract(&mut self, token: u128, size: usize) {
+        if size == 0 {
+            return;
+        }
+        if token == self.ring {
+            self.total.subtract(size);
+        } else if let Entry::Occupied(mut total) = self.others.entry(token) {
+            total.get_mut().subtract(size);
+            if total.get().values == 0 {
+                total.remove();
+            }
+        }
+    }
+
+    /// Returns the sum of the sizes for the ring with this token.
+    fn sum(&self, token: u128) -> u64 {
+        let total = if token == self.ring { Some(&self.total) } else { self.others.get(&token) };
+        total.map_or(0, |total| u64::try_from(total.bytes).unwrap_or(u64::MAX))
+    }
+}
+
+impl Total {
+    fn subtract(&mut self, size: usize) {
+        self.values -= 1;
+        self.bytes -= size as u128;
+    }
 }
 
 /// Locks the mailbox of this process, and returns the guard.
@@ -120,33 +174,18 @@ impl Mailbox {
         is_committed: bool,
     ) -> Option<Left> {
         let left = Left { size: parcel.size(), parcel, is_uncommitted: !is_committed, _in_transit: in_transit };
-        self.count(token, &left);
+        if is_committed {
+            self.sizes.add(token, left.size);
+        }
         let old = self.parcels.insert((token, message), left)?;
         self.uncount(token, &old);
         Some(old)
     }
 
-    /// Adds the size of the value `left` to the sizes for the ring with this token, if the message of the value is
-    /// committed.
-    fn count(&mut self, token: u128, left: &Left) {
-        if left.size > 0 && !left.is_uncommitted {
-            let sizes = self.sizes.entry(token).or_default();
-            sizes.values += 1;
-            sizes.sum += left.size as u128;
-        }
-    }
-
-    /// Undoes [`Mailbox::count`] for a value that lies here no more.
+    /// Subtracts the size of a parcel that lies here no more, if the message of the parcel was committed.
     fn uncount(&mut self, token: u128, left: &Left) {
-        if left.size > 0
-            && !left.is_uncommitted
-            && let Entry::Occupied(mut sizes) = self.sizes.entry(token)
-        {
-            let Sizes { values, sum } = sizes.get_mut();
-            (*values, *sum) = (*values - 1, *sum - left.size as u128);
-            if *values == 0 {
-                sizes.remove();
-            }
+        if !left.is_uncommitted {
+            self.sizes.subtract(token, left.size);
         }
     }
 
@@ -161,10 +200,10 @@ impl Mailbox {
     /// the number `message`. After this call the sender checks whether the other end has been closed meanwhile, and if
     /// so [discards](discard) what lies here for the ring.
     pub(crate) fn committed(&mut self, token: u128, message: u64) {
-        let Some(mut left) = self.remove((token, message)) else { return };
-        left.is_uncommitted = false;
-        self.count(token, &left);
-        self.parcels.insert((token, message), left);
+        let Some(left) = self.parcels.get_mut(&(token, message)) else { return };
+        if std::mem::take(&mut left.is_uncommitted) {
+            self.sizes.add(token, left.size);
+        }
     }
 
     /// Removes and returns the entry whose parcel [`take`] returns. The caller must drop the entry without a lock.
@@ -204,7 +243,7 @@ impl Mailbox {
     /// Returns the sizes, added up, of the values that lie here for the ring with this token. Each value counts with the
     /// size that it had when it was sent.
     pub(crate) fn size_for(&self, token: u128) -> u64 {
-        self.sizes.get(&token).map_or(0, |sizes| u64::try_from(sizes.sum).unwrap_or(u64::MAX))
+        self.sizes.sum(token)
     }
 
     /// Returns the channel ends that lie here for the ring with this token. The ends stay here.
@@ -309,6 +348,8 @@ mod tests {
         leave(&mut mailbox, 1, 8, 20, false);
         leave(&mut mailbox, 1, 9, 0, true);
         leave(&mut mailbox, 2, 7, 5, true);
+        leave(&mut mailbox, 3, 7, 6, true);
+        drop(mailbox.take(3, 7, 1));
         assert_eq!((mailbox.size_for(1), mailbox.size_for(2), mailbox.size_for(3)), (100, 5, 0));
         mailbox.committed(1, 8);
         mailbox.committed(1, 8);
@@ -317,8 +358,16 @@ mod tests {
         assert_eq!(mailbox.size_for(1), 320);
         drop(mailbox.take(1, 7, 1));
         assert_eq!(mailbox.size_for(1), 20);
+        drop(mailbox.take(1, 8, 1));
+        assert_eq!((mailbox.size_for(1), mailbox.size_for(2)), (0, 5));
+        // The total of a ring moves out of the map when the ring outside the map has no values.
+        leave(&mut mailbox, 2, 8, 30, true);
+        assert_eq!((mailbox.size_for(1), mailbox.size_for(2)), (0, 35));
+        leave(&mut mailbox, 1, 10, 40, true);
+        assert_eq!((mailbox.size_for(1), mailbox.size_for(2)), (40, 35));
         drop(mailbox.retract(1..=2));
-        assert!(mailbox.is_empty() && mailbox.sizes.is_empty());
+        assert_eq!((mailbox.size_for(1), mailbox.size_for(2)), (0, 0));
+        assert!(mailbox.is_empty() && mailbox.sizes.others.is_empty());
     }
 
     #[test]
