@@ -14,7 +14,7 @@ use syn::{DeriveInput, parse_macro_input};
 /// # Structs
 /// The fields are encoded in their order. A struct has the layout of a C struct; if its memory has that layout too
 /// (`#[repr(C)]`, no padding, only numbers), it is copied at once, and vectors of it are not copied at all.
-/// ```
+/// ```ignore
 /// # use strait_fidl::Fidl;
 /// #[derive(Fidl)]
 /// struct Point {
@@ -39,7 +39,7 @@ use syn::{DeriveInput, parse_macro_input};
 ///
 /// # Tables
 /// Each field is an `Option` and has an ordinal, from 1 to 64.
-/// ```
+/// ```ignore
 /// # use strait_fidl::Fidl;
 /// #[derive(Default, Fidl)]
 /// #[fidl(table)]
@@ -54,7 +54,7 @@ use syn::{DeriveInput, parse_macro_input};
 /// # Unions
 /// Each variant has an ordinal and one value. A flexible union has a variant for unknown ordinals, whose value is
 /// dropped; it cannot be encoded again.
-/// ```
+/// ```ignore
 /// # use strait_fidl::Fidl;
 /// #[derive(Fidl)]
 /// #[fidl(union, flexible)]
@@ -79,7 +79,7 @@ use syn::{DeriveInput, parse_macro_input};
 ///
 /// # Enums and bits
 /// The type of the numbers is that of `#[repr]`, or of the field.
-/// ```
+/// ```ignore
 /// # use strait_fidl::Fidl;
 /// #[derive(Fidl)]
 /// #[fidl(strict)]

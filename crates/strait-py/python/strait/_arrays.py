@@ -172,7 +172,9 @@ class Reservation:
             import numpy
 
             kind = numpy.dtype(dtype)
-            self.array = numpy.ndarray((nbytes // kind.itemsize,), kind, self._plain)
+            # A buffer object: stubs of some versions of NumPy name only a few types.
+            memory: Any = self._plain
+            self.array = numpy.ndarray((nbytes // kind.itemsize,), kind, memory)
 
     @property
     def buffer(self) -> memoryview:
