@@ -94,6 +94,9 @@ pub(crate) fn pair() -> (OwnedFd, OwnedFd) {
     net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).expect("a socket pair")
 }
 
+/// The name in all handshakes, if all links are to lead to one process; the begin of the names otherwise.
+const ONE_NAME: u128 = 0x5eed << 64;
+
 impl Proxies {
     /// Returns a proxy without links. With `one_name` all processes have the same name in their handshakes.
     pub(crate) fn new(one_name: bool) -> Self {
@@ -200,9 +203,13 @@ impl Proxies {
         self.announcements += usize::from(matches!(kind, INTRODUCE | ARENA));
         let token = u128::from_le_bytes(packet.bytes[8..24].try_into().expect("sixteen bytes"));
         if kind == HANDSHAKE {
-            let name = 0x5eed_u128 << 64 | if self.one_name { 0 } else { from as u128 + 1 };
+            let name = ONE_NAME | if self.one_name { 0 } else { from as u128 + 1 };
             packet.bytes[8..24].copy_from_slice(&name.to_le_bytes());
             self.tokens.push(name);
+        } else if kind == INTRODUCE {
+            // An introducer names the process as it knows it, by the name that the proxy gave to another link.
+            let name = if self.one_name { ONE_NAME } else { 0 };
+            packet.bytes[8..24].copy_from_slice(&name.to_le_bytes());
         } else if token != 0 && !self.tokens.contains(&token) {
             self.tokens.push(token);
         }

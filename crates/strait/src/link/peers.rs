@@ -321,7 +321,14 @@ impl Link {
 
     /// Stores `name`, the process name in the peer's handshake, and adds the link to the peer table. Does nothing if
     /// the kernel did not report the peer's process id, or if a name was stored before.
+    ///
+    /// Also does nothing for a link that this process made to itself, and for a peer that sends this process's own name
+    /// over a link that was not introduced: such a link is alike to no other. Only an introducer makes a link by which
+    /// the two ends of a lane in this process find each other.
     pub(crate) fn learn_name(&self, name: u128) {
+        if !self.is_introduced() && own_name() == Ok(name) {
+            return;
+        }
         let Some(pid) = self.peer().and_then(|peer| peer.pid) else { return };
         let mut links = unpoisoned(links());
         let process = Process { name, pid, inode: self.peer.inode.get().copied() }.as_known(&links);
