@@ -1,5 +1,6 @@
 //! The memory that a process keeps for large messages: how much stays warm, and how it is given back.
 
+use std::sync::mpsc::{self, TryRecvError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
@@ -140,4 +141,52 @@ fn the_kernel_gets_the_pages_back() {
     trim();
     let after = shared();
     assert!(after + (30 << 10) < before, "{before} KiB before, {after} KiB after");
+}
+
+#[test]
+fn a_draft_keeps_its_bytes_when_its_memory_makes_way_for_longer_memory() {
+    let _alone = alone();
+    let bytes: Vec<u8> = (0..1u32 << 20).map(|at| (at.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
+    let mut number = 1u32;
+    for limit in (100 << 10..2 << 20).step_by(100 << 10) {
+        let (near, far) = over_socket(Options::new().pool(limit));
+        for _ in 0..20 {
+            number = number.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
+            let len = 60_000 + number as usize % 900_000;
+            let mut draft = near.draft();
+            for piece in bytes[..len].chunks(1000) {
+                draft.append(piece).expect("room");
+            }
+            draft.send(Deadline::NEVER).expect("sent");
+            assert!(far.recv().expect("a message").bytes() == &bytes[..len], "{limit} {len}");
+        }
+    }
+}
+
+/// Shows that no other thread can take the pages of a block away while a message is written there.
+#[test]
+fn bytes_of_messages_that_are_being_written_survive_a_thread_that_trims() {
+    let _alone = alone();
+    let (near, far) = over_socket(Options::new());
+    std::thread::scope(|scope| {
+        // Dropped at the end, also when this thread panics.
+        let (_until, over) = mpsc::channel::<()>();
+        scope.spawn(move || {
+            while over.try_recv() == Err(TryRecvError::Empty) {
+                trim();
+            }
+        });
+        for mark in 0..=255 {
+            let len = 70_000 + 3000 * usize::from(mark);
+            let mut draft = near.draft();
+            for _ in 0..len / 1000 {
+                draft.append(&[mark; 1000]).expect("room");
+            }
+            draft.send(Deadline::NEVER).expect("sent");
+            near.send(&vec![mark; len]).expect("sent");
+            for _ in 0..2 {
+                assert!(far.recv().expect("a message").bytes().iter().all(|byte| *byte == mark), "{mark}");
+            }
+        }
+    });
 }

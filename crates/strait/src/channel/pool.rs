@@ -345,7 +345,7 @@ impl Pool {
         };
         let fresh = make(size)?;
         let mapping = fresh.mapping.clone();
-        let warm = is_kept.then(|| WarmBlock::keep(&mapping, 1)).flatten().filter(|warm| warm.lend(0, 1));
+        let warm = is_kept.then(|| WarmBlock::keep(&mapping, 1)).flatten();
         let record = whole(id, 1, len, warm.is_none());
         self.blocks[id] = Some(Block { mapping: mapping.clone(), usage: 1, lent: Some(len), warm });
         self.queued += len;
@@ -484,6 +484,46 @@ impl Pool {
         let id = self.blocks.iter().position(is_free)?;
         self.blocks[id] = None;
         Some(id)
+    }
+
+    /// Makes the loan one for a message of `len` bytes, if its block or part has room for them, and if at most `queue`
+    /// bytes of messages are in flight then. Returns whether it did; if not, nothing has changed.
+    pub(crate) fn grow(&mut self, loan: &mut Loan, len: usize, queue: usize) -> bool {
+        let others = self.queued.saturating_sub(loan.record.len as usize);
+        let record = loan.record.with_len(len);
+        let has_room = record.offset_in(loan.mapping.len()).is_some();
+        if !has_room || (others > 0 && others.saturating_add(len) > queue) || !self.set_lent(loan, len) {
+            return false;
+        }
+        loan.record = record;
+        true
+    }
+
+    /// Counts the message of this loan as in flight no longer. The memory stays lent, so that its bytes stay too, until
+    /// [`Pool::take_back`].
+    pub(crate) fn uncount(&mut self, loan: &Loan) {
+        self.set_lent(loan, 0);
+    }
+
+    /// Sets the length of the message that is in flight in the memory of this loan. Returns `false`, and changes nothing,
+    /// for memory from the pool of an earlier lane.
+    fn set_lent(&mut self, loan: &Loan, len: usize) -> bool {
+        let is_same = |mapping: &Arc<Mapping>| Arc::ptr_eq(mapping, &loan.mapping);
+        let id = loan.record.id as usize;
+        let lent = match id.checked_sub(MAX_SINGLE) {
+            None => {
+                let block = self.blocks.get_mut(id).and_then(Option::as_mut).filter(|block| is_same(&block.mapping));
+                block.map(|block| &mut block.lent)
+            }
+            Some(index) => {
+                let block = self.shared.get_mut(index).and_then(Option::as_mut);
+                block.filter(|block| is_same(&block.mapping)).map(|block| &mut block.parts[loan.record.part].lent)
+            }
+        };
+        let Some(lent) = lent else { return false };
+        self.queued = self.queued - lent.unwrap_or(0) + len;
+        *lent = Some(len);
+        true
     }
 
     /// Takes back the memory that was lent for a message which is not sent after all. The next loan of that memory gets

@@ -26,12 +26,14 @@ struct State {
 
 impl WarmBlock {
     /// Keeps a block of `parts` parts that was made just now, if the cap of this process permits: otherwise `None`, and
-    /// the block is to be used once.
+    /// the block is to be used once. The block is lent from the beginning: its part 0 has its first use.
     pub(super) fn keep(mapping: &Arc<Mapping>, parts: usize) -> Option<Arc<Self>> {
         if !pools::count(mapping.len()) {
             return None;
         }
-        let state = Mutex::new(State { usages: vec![0; parts], used_at: pools::now() });
+        // Another thread can cool the block as soon as it is listed, and would do so if no part were lent.
+        let usages = std::iter::once(1).chain(std::iter::repeat_n(0, parts - 1)).collect();
+        let state = Mutex::new(State { usages, used_at: pools::now() });
         let block = Arc::new(Self { mapping: mapping.clone(), counted: AtomicUsize::new(mapping.len()), state });
         let listed: Arc<dyn pools::Block> = block.clone();
         pools::list(Arc::downgrade(&listed));
@@ -124,13 +126,15 @@ mod tests {
     #[test]
     fn a_look_cools_what_was_not_used_for_long() {
         let make = || WarmBlock::keep(&Mapping::private(PAYLOAD + 8192).unwrap(), 2).unwrap();
-        let (used, quiet, lent) = (make(), make(), make());
+        let (used, quiet, lent, new) = (make(), make(), make(), make());
+        unpoisoned(&new.state).used_at = pools::long_ago();
         for block in [&used, &quiet, &lent] {
+            block.mapping.word(0).store(1, Ordering::Release);
             assert!(block.lend(1, 1));
             block.mapping.copy_in(PAYLOAD, b"payload");
             block.mapping.word(8).store(1, Ordering::Release);
         }
-        assert!(lent.lend(0, 1));
+        assert!(lent.lend(0, 2));
         unpoisoned(&quiet.state).used_at = pools::long_ago();
         unpoisoned(&lent.state).used_at = pools::long_ago();
         pools::look_at_once();
@@ -141,8 +145,9 @@ mod tests {
             kept
         };
         assert_eq!([&used, &quiet, &lent].map(|block| is_warm(block)), [true, false, true]);
+        assert_eq!(new.counted(), new.size());
         // The words with which the receiver returns parts are kept, and a cooled block is lent again.
         assert_eq!(quiet.mapping.word(8).load(Ordering::Acquire), 1);
-        assert!(quiet.lend(0, 1) && quiet.counted() == quiet.size());
+        assert!(quiet.lend(0, 2) && quiet.counted() == quiet.size());
     }
 }

@@ -301,26 +301,38 @@ impl<K> Reservation<'_, K> {
     /// # Errors
     /// [`Error::WouldBlock`] if the reservation is not in a block.
     pub(super) fn enlarge(&mut self, len: usize, used: usize) -> Result<Option<Vec<u8>>, Error> {
-        let Some(ReservedStorage::Block(old)) = self.storage.take() else { return Err(Error::WouldBlock) };
-        // The old block is given back first: its bytes count as in flight, and the limit may allow no further bytes.
-        // The bytes stay where they are, since no other thread sends meanwhile.
-        self.tx.pool().take_back(&old);
-        match self.end.borrow_block(&mut self.tx, len, Deadline::NOW) {
-            Ok(new) => {
-                if !std::sync::Arc::ptr_eq(&old.mapping, &new.mapping) || old.record.at() != new.record.at() {
-                    let mut piece = Vec::with_capacity(PIECE.min(used));
-                    for at in (0..used).step_by(PIECE) {
-                        let count = PIECE.min(used - at);
-                        let bytes =
-                            old.mapping.copy_out(old.record.at() + at, &mut piece.spare_capacity_mut()[..count]);
-                        new.mapping.copy_in(new.record.at() + at, bytes);
-                    }
-                }
-                (self.storage, self.len) = (Some(ReservedStorage::Block(new)), len);
-                Ok(None)
-            }
-            Err(_) => Ok(Some(self.copy_out(&ReservedStorage::Block(old), used))),
+        let Some(ReservedStorage::Block(mut old)) = self.storage.take() else { return Err(Error::WouldBlock) };
+        if self.tx.pool().grow(&mut old, len, self.end.options.queue_bytes) {
+            (self.storage, self.len) = (Some(ReservedStorage::Block(old)), len);
+            return Ok(None);
         }
+        // The bytes count as in flight, and the limit may allow no further bytes. The block stays lent: the pool may
+        // discard the bytes of a free block to make room.
+        self.tx.pool().uncount(&old);
+        let found = self.end.borrow_block(&mut self.tx, len, Deadline::NOW);
+        let copy = match &found {
+            Ok(new) => {
+                let mut piece = Vec::with_capacity(PIECE.min(used));
+                for at in (0..used).step_by(PIECE) {
+                    let count = PIECE.min(used - at);
+                    let bytes = old.mapping.copy_out(old.record.at() + at, &mut piece.spare_capacity_mut()[..count]);
+                    new.mapping.copy_in(new.record.at() + at, bytes);
+                }
+                None
+            }
+            Err(_) => {
+                let mut bytes = Vec::with_capacity(used);
+                old.mapping.copy_out(old.record.at(), &mut bytes.spare_capacity_mut()[..used]);
+                // SAFETY: `used` bytes were written just now.
+                unsafe { bytes.set_len(used) };
+                Some(bytes)
+            }
+        };
+        self.tx.pool().take_back(&old);
+        if let Ok(new) = found {
+            (self.storage, self.len) = (Some(ReservedStorage::Block(new)), len);
+        }
+        Ok(copy)
     }
 
     fn try_commit(&mut self, len: usize, handles: &mut Vec<Handle>) -> Result<(), Error> {
