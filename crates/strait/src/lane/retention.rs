@@ -133,17 +133,18 @@ fn processes_of(links: &[Arc<Link>]) -> Vec<Option<Process>> {
 /// Moves these announcements to a retained link to the same process, if there is one, and otherwise forgets them. The
 /// caller must hold neither a lock of a link nor the lock of the mailbox.
 ///
-/// A retained link whose handshake is unread may lead to the same process too, and its peer may be about to refer to
-/// announcements that would be forgotten. So before announcements are forgotten, the link over which they came is shut
-/// down. Then the handshakes are received, and the search is repeated. A peer that has not sent its handshake by then
-/// finds the link shut down before it refers to those announcements.
+/// Another link may lead to the same process without this process knowing it: its handshake is unread, or the packet that
+/// introduces it. Its peer may be about to refer to announcements that would be forgotten. So before announcements are
+/// forgotten, the link over which they came is shut down. Then everything unread is received, and the search is repeated.
+/// A peer that has another link to this process has sent its handshake there, and its introducer the packet that
+/// introduces it, before the peer could use it. A peer that has not sent its handshake by then finds the link shut down
+/// before it refers to those announcements.
 fn collect(late: Option<Orphaned>) {
     let late: Vec<_> = late.into_iter().collect();
     let (turn, all) = (uses::hold(), peers::all_there_are());
     let processes = processes_of(&all);
     let reachable = Reachable::from_uses(&all, &processes, &late, &turn);
-    let would_forget = shut_those_without_heir(&all, &processes, &reachable, &late);
-    if would_forget && all.iter().any(|link| link.is_stranger() && reachable.contains(link)) {
+    if shut_those_without_heir(&all, &processes, &reachable, &late) {
         drop(turn);
         drop(reachable);
         let_go(all);

@@ -101,9 +101,9 @@ thread_local! {
 /// that other threads drop: 400 ms. Two such threads may wait for each other.
 const PATIENCE: Duration = Duration::from_millis(400);
 
-/// The longest time for which one look through the sockets of all links waits for other threads that receive: 100 ms.
+/// The longest time for which one look through the sockets of all links waits for other threads that receive: 400 ms.
 /// Such a thread needs some microseconds, unless it waits for a processor.
-const HEARING: Duration = Duration::from_millis(100);
+const HEARING: Duration = Duration::from_millis(400);
 
 /// Adds the new link `link` to the list of all links of this process to other processes.
 pub(crate) fn note(link: &Arc<Link>) {
@@ -208,13 +208,12 @@ pub(crate) fn links_to(process: Process) -> Vec<Arc<Link>> {
     unpoisoned(links()).get(&process).into_iter().flatten().filter_map(Weak::upgrade).collect()
 }
 
-/// Receives the packets in the sockets of all links of this process. If another thread is the leader of a link whose
-/// handshake was not received, waits until that thread has received what is in the socket, for [`HEARING`] at most for
-/// all links together. Leaves out other links on which another thread is the leader. The caller must hold no lock of a
-/// link and not the lock of the mailbox.
+/// Receives the packets in the sockets of all links of this process. If another thread is the leader of a link, waits
+/// until that thread has received what is in the socket, for about [`HEARING`] at most for all links together. The caller
+/// must be the leader of no link, and must hold no lock of a link and not the lock of the mailbox.
 pub(crate) fn drain_all() {
     let until = Deadline::after(HEARING);
-    each_there_is(|link| if link.is_stranger() { link.drain_or_follow(until) } else { link.drain_once() });
+    each_there_is(|link| link.drain_or_follow(until));
 }
 
 /// The most rounds of [`each_there_is`].
@@ -339,12 +338,6 @@ impl Link {
         let is_introduced = |link: &Weak<Self>| link.upgrade().is_some_and(|link| link.is_introduced());
         self.peer.entry.has_older.store(self.is_introduced() && known.iter().any(is_introduced), Ordering::Relaxed);
         known.push(self.me.clone());
-    }
-
-    /// Returns whether the peer's handshake was not received yet, so that the link may turn out to be another link to a
-    /// known process.
-    pub(crate) fn is_stranger(&self) -> bool {
-        !self.is_local() && !self.is_down() && self.peer.features.get().is_none()
     }
 
     /// Notes that another process has introduced this link, and which process it says is at the other end. Called before

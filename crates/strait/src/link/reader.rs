@@ -34,9 +34,9 @@ const FETCH_LIMIT: usize = 8 * DRAIN_LIMIT;
 /// waits for a link while another thread, the leader, receives.
 const FOLLOW: Duration = Duration::from_millis(10);
 
-/// The longest sleep of a thread that waits until the leader has received what is in the socket, to know the peer's
-/// handshake.
-const HELD_UP: Duration = Duration::from_millis(50);
+/// The length of a wait for the leader that begins after the deadline of the wait has passed: this process may have been
+/// stopped until then, so that the leader could not run.
+const AFTER_STOP: Duration = Duration::from_millis(10);
 
 /// The longest time that a wait set, or a sender that waits for room, waits for the leader (the thread that receives)
 /// to receive the packets in the socket.
@@ -143,7 +143,8 @@ impl Link {
     }
 
     /// Receives the packets in the socket, as [`drain_once`](Self::drain_once) does. If another thread is the leader,
-    /// waits until that thread has received the packets that are in the socket now, or until the deadline.
+    /// waits until that thread has received the packets that are in the socket now, until the deadline or for
+    /// [`AFTER_STOP`] twice.
     pub(super) fn drain_or_follow(&self, deadline: Deadline) {
         // The leader may have begun to receive before the call. Then it may stop without the last packets.
         for _ in 0..2 {
@@ -161,7 +162,8 @@ impl Link {
                     return;
                 }
                 Leader::Sleeping | Leader::Receiving => {
-                    drop(self.follow(leader, Some(deadline.within(HELD_UP))));
+                    let limit = deadline.remaining(Instant::now()).map(|left| left.max(AFTER_STOP));
+                    drop(self.follow(leader, limit));
                 }
             }
         }

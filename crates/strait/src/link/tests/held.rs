@@ -145,6 +145,31 @@ fn announcements_pass_to_a_link_whose_handshake_another_thread_is_about_to_recei
     assert!(new.ours.find_lane(name(1), 0, false).is_ok());
 }
 
+/// Shows that announcements are passed on to a link that another thread is about to learn of: that thread leads the link
+/// of the introducer, in whose socket the introduction is.
+#[test]
+fn announcements_pass_to_a_link_that_another_thread_is_about_to_be_introduced_to() {
+    let (old, introducer) = (Pair::named(0xa9), Pair::named(0xaa));
+    let _other = old.introduce(7);
+    old.announce(&lane_memory(), 1, 7);
+    old.ours.drain_once();
+    assert!(introducer.ours.try_lead());
+    let over = |socket| Link::over(socket, usize::MAX, Box::<LaneDirectory>::default()).unwrap();
+    let new = over(introducer.introduce(8));
+    new.send_handshake(0xa9).unwrap();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            // The time for which a leader needs a processor.
+            std::thread::sleep(Duration::from_millis(5));
+            introducer.ours.receive_and_leave().unwrap();
+        });
+        drop(old);
+    });
+    let mut found = None;
+    introducer.ours.announcements().named(|link| found = Some(Arc::clone(link)));
+    assert!(found.expect("the introduced link").find_lane(name(1), 0, false).is_ok());
+}
+
 /// Shows that a peer sees the end of a link before this process forgets what the peer has announced over it, if another
 /// link may turn out to lead to that peer. The peer then does not refer to those announcements over the other link.
 #[test]
