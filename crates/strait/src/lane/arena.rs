@@ -684,9 +684,10 @@ impl Maker {
         std::mem::take(&mut self.arenas)
     }
 
-    /// Forgets the arena made last, if it has one lane, which was taken last. This process cannot use the arena again.
-    pub(crate) fn forget_single(&mut self) -> Option<Made> {
-        let last = self.arenas.pop_if(|made| made.arena.lanes == 1)?;
+    /// Forgets the arena of `name`, the lane taken last, if the arena was made last and has one lane. This process cannot
+    /// use the arena again.
+    pub(crate) fn forget_single(&mut self, name: Name) -> Option<Made> {
+        let last = self.arenas.pop_if(|made| made.arena.lanes == 1 && made.arena.number == name.arena)?;
         self.lent.pop_back();
         Some(last)
     }
@@ -714,6 +715,25 @@ mod tests {
         let (moved, claimed, other) = (lane(0), lane(0), lane(1));
         moved.set_moving();
         (made, [moved, claimed, other])
+    }
+
+    /// Shows that the only arena that a maker forgets with its lane is that of the lane: an arena with one lane that
+    /// could not be announced yet stays, and its lane can be taken later.
+    #[test]
+    fn a_maker_forgets_only_the_arena_of_the_lane_that_was_taken() {
+        let mut maker = Maker::with(Weak::new());
+        let (_, first) = maker.take(false, false).unwrap();
+        while maker.arenas[0].take().is_some() {}
+        let (_, waiting) = maker.take(false, true).unwrap();
+        maker.put_back(waiting);
+        maker.arenas[0].arena.lane(first.slot).unwrap().set_unused();
+        let (_, again) = maker.take(false, true).unwrap();
+        assert_eq!((again.arena, again.slot), (first.arena, first.slot));
+        assert!(maker.forget_single(again).is_none());
+        let (made, later) = maker.take(false, true).unwrap();
+        assert_eq!((made.arena.number(), later.arena), (waiting.arena, waiting.arena));
+        assert!(maker.forget_single(later).is_some());
+        assert_eq!((maker.arenas.len(), maker.lent.len()), (1, 1));
     }
 
     fn is_free(made: &Made) -> bool {

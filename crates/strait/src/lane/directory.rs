@@ -600,7 +600,7 @@ impl Link {
             return Err(error);
         }
         made.was_taken();
-        let used_up = maker.forget_single();
+        let used_up = maker.forget_single(name);
         drop(makers);
         drop(used_up);
         if !private {
