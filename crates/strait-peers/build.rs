@@ -1,8 +1,14 @@
-//! Generates the code of the services whose libraries need it, and compiles the C++ of peer-boost.
+//! Generates the code of the services whose libraries need it, and compiles the C++ of
+//! peer-boost and peer-boost-spsc.
 
 fn main() {
     #[cfg(feature = "boost")]
-    cc::Build::new().cpp(true).std("c++14").opt_level(3).file("src/bin/boost.cpp").compile("peer_boost");
+    cc::Build::new()
+        .cpp(true)
+        .std("c++14")
+        .opt_level(3)
+        .files(["src/bin/boost.cpp", "src/bin/boost_spsc.cpp"])
+        .compile("peer_boost");
     #[cfg(feature = "capnp")]
     capnpc::CompilerCommand::new()
         .src_prefix("schema")
@@ -29,5 +35,6 @@ fn main() {
         Builder::new().compile(&[echo]);
     }
     println!("cargo:rerun-if-changed=src/bin/boost.cpp");
+    println!("cargo:rerun-if-changed=src/bin/boost_spsc.cpp");
     println!("cargo:rerun-if-changed=schema/echo.capnp");
 }

@@ -6,7 +6,7 @@ use std::process::ExitCode;
 
 use strait_lab::CATALOGUE;
 use strait_lab::bars::{self, ends, fairness, floors, scale, toolbox};
-use strait_lab::peers::{self, Contest, Form, PeerResults, Program, Row};
+use strait_lab::peers::{self, Contest, PeerResults, Program, Row};
 use strait_lab::results::tables::{self, Look};
 use strait_lab::results::{Figure, Results, State};
 use strait_lab::runner::{self, Plan};
@@ -83,7 +83,9 @@ fn peers(asked: &cli::Peers) -> Result<ExitCode> {
     if let Some(file) = &asked.picture {
         std::fs::write(file, peers::picture::svg(&results)).doing(&format!("writing {}", file.display()))?;
     }
-    if asked.share {
+    if asked.readme {
+        print!("{}", peers::summary::readme(&results, "docs/peers.png"));
+    } else if asked.share {
         print!("{}", peers::tables::markdown(&results));
     } else {
         print!("{}", peers::tables::print(&results, std::io::stdout().is_terminal()));
@@ -113,11 +115,12 @@ fn contest(asked: &cli::Peers) -> Result<PeerResults> {
     runner::stop_on_interrupt()?;
     peers::run(&Contest {
         programs,
-        forms: if asked.tuned { vec![Form::Default, Form::Tuned] } else { vec![Form::Default] },
+        forms: asked.forms.clone(),
         rows: if asked.rows.is_empty() { Row::ALL.to_vec() } else { asked.rows.clone() },
         spots: asked.placements.clone(),
         repetitions: asked.repetitions.into(),
         milliseconds: asked.milliseconds,
+        budget: asked.budget,
         cpus: cpus(&asked.cpus)?,
         seed: asked.seed.unwrap_or_else(runner::any_seed),
     })

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 
 use clap::{Args, Parser, Subcommand};
-use strait_lab::peers::{Row, Spot};
+use strait_lab::peers::{Form, Row, Spot};
 use strait_lab::suite::{Place, Suite};
 use strait_lab::{Mechanism, Shape, Wait, shape as shapes};
 
@@ -168,18 +168,22 @@ pub(crate) struct Peers {
     /// Rows: round-trip:SIZE, ends:SIZE, pages:SIZE, stream:SIZE, descriptor, idle, death [default: all of the comparison]
     #[arg(long, value_delimiter = ',', value_parser = row)]
     pub(crate) rows: Vec<Row>,
-    /// Also use each library as its documentation advises for speed
-    #[arg(long)]
-    pub(crate) tuned: bool,
-    /// CPU placements: unpinned, busy (beside programs that use every processor), same, two
-    #[arg(long, value_delimiter = ',', value_parser = spot, default_value = "unpinned")]
+    /// Forms: default (the first example of the documentation), tuned (what the documentation advises for speed; unpinned and
+    /// on two cores only)
+    #[arg(long, value_delimiter = ',', value_parser = form, default_value = "default,tuned")]
+    pub(crate) forms: Vec<Form>,
+    /// CPU placements: unpinned, same, two, and busy (unpinned, beside programs that use every processor)
+    #[arg(long, value_delimiter = ',', value_parser = spot, default_value = "unpinned,same,two")]
     pub(crate) placements: Vec<Spot>,
     /// Number of repetitions, each with two new processes for every row
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) repetitions: u16,
     /// Time of one measurement in milliseconds, after a fifth of it to warm up
-    #[arg(long, default_value_t = 200, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub(crate) milliseconds: u64,
+    /// Time budget in seconds: start no repetition that would exceed it
+    #[arg(long, default_value_t = f64::INFINITY, hide_default_value = true)]
+    pub(crate) budget: f64,
     /// CPUs to use for `same` and `two`: one or two [default: the first two that are allowed]
     #[arg(long, value_delimiter = ',')]
     pub(crate) cpus: Vec<usize>,
@@ -198,6 +202,9 @@ pub(crate) struct Peers {
     /// Write the picture of the default forms as SVG
     #[arg(long, value_name = "FILE")]
     pub(crate) picture: Option<PathBuf>,
+    /// Print the part of the README's section "How fast" that has figures, in place of the tables
+    #[arg(long, conflicts_with = "share")]
+    pub(crate) readme: bool,
 }
 
 /// Options of how a suite is run and where its results go.
@@ -286,6 +293,11 @@ fn mechanism(words: &str) -> Result<Mechanism, String> {
 
 /// Parses a row of the comparison with other libraries.
 fn row(words: &str) -> Result<Row, String> {
+    words.parse().map_err(|trouble: strait_lab::trouble::Trouble| trouble.to_string())
+}
+
+/// Parses a form of the comparison with other libraries.
+fn form(words: &str) -> Result<Form, String> {
     words.parse().map_err(|trouble: strait_lab::trouble::Trouble| trouble.to_string())
 }
 
@@ -384,6 +396,8 @@ mod tests {
             "strait bench floors --repetitions 0",
             "strait bench peers --rows round-trip",
             "strait bench peers --placements nowhere",
+            "strait bench peers --forms formless",
+            "strait bench peers --share --readme",
             "strait bench peers --from a.json -o b.json",
             "strait sail",
         ] {

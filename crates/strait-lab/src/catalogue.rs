@@ -213,10 +213,21 @@ trait Listed: End {
 
 impl<E: End> Listed for E {}
 
+/// The names of other benchmark programs for mechanisms that have another name here.
+const ALIASES: [(&str, Mechanism); 4] = [
+    ("message_queue", Mechanism::SYSV_QUEUE),
+    ("named_pipe", Mechanism::FIFO),
+    ("shm", Mechanism::POSIX_SHM_SPIN),
+    ("unix_socket", Mechanism::STREAM_NAMED),
+];
+
 impl FromStr for Mechanism {
     type Err = Trouble;
 
     fn from_str(name: &str) -> Result<Self> {
+        if let Some((_, mechanism)) = ALIASES.iter().find(|(alias, _)| *alias == name) {
+            return Ok(*mechanism);
+        }
         CATALOGUE.iter().chain(CODECS).chain(FAULTY).copied().find(|mechanism| mechanism.name() == name).ok_or_else(
             || {
                 let names: Vec<_> = CATALOGUE.iter().chain(CODECS).map(|mechanism| mechanism.name()).collect();
@@ -235,13 +246,17 @@ impl<'de> Deserialize<'de> for Mechanism {
 
 #[cfg(test)]
 mod tests {
-    use super::CATALOGUE;
+    use super::{ALIASES, CATALOGUE};
     use crate::work::Mechanism;
 
     #[test]
     fn every_name_finds_its_mechanism() {
         for mechanism in CATALOGUE {
             assert_eq!(mechanism.name().parse::<Mechanism>().unwrap(), *mechanism);
+        }
+        for (alias, mechanism) in ALIASES {
+            assert_eq!(alias.parse::<Mechanism>().unwrap(), mechanism);
+            assert!(CATALOGUE.iter().all(|other| other.name() != alias));
         }
         assert!("carrier-pigeon".parse::<Mechanism>().unwrap_err().to_string().contains("strait, "));
     }

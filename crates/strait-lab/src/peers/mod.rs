@@ -3,26 +3,32 @@
 //! The libraries are measured by programs of their own (`crates/strait-peers`, built by `tools/peers`), in the build profile
 //! of a user who changes nothing. A program starts a second process, measures one [`Row`] in one [`Form`] and prints a line
 //! of JSON. [`run`] starts the programs one after the other: each repetition has every row of every program, in random
-//! order. [`tables`] formats the results, and [`picture`] draws them.
+//! order. [`tables`] formats the results, [`picture`] draws them, and [`summary`] prints what the README says of them.
 
 pub mod picture;
 mod program;
 mod results;
 mod row;
+pub mod summary;
 pub mod tables;
 
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
+use std::time::{Instant, SystemTime, UNIX_EPOCH};
 
 pub use program::Program;
 pub use results::{Figure, PeerResults, Run};
 pub use row::{Form, Row, Spot};
 
-use crate::machine::Machine;
-use crate::placement::Cpus;
+use crate::machine::{Machine, Watch};
+use crate::mechanism;
+use crate::pair::PROBE_AREA;
+use crate::placement::{Cpus, Placement};
 use crate::progress::Progress;
 use crate::runner;
+use crate::sys::shared::Shared;
 use crate::trouble::{Result, Trouble, While};
+use crate::work::Side;
 
 /// What to measure.
 #[derive(Clone, Debug)]
@@ -39,6 +45,8 @@ pub struct Contest {
     pub repetitions: usize,
     /// The time of one measurement in milliseconds, after a fifth of it to warm up.
     pub milliseconds: u64,
+    /// Time budget in seconds: no repetition begins that would probably end later.
+    pub budget: f64,
     /// The two processors for the pinned placements.
     pub cpus: Cpus,
     /// The seed of the order.
@@ -63,10 +71,18 @@ pub fn run(contest: &Contest) -> Result<PeerResults> {
         }
     }
     let mut random = fastrand::Rng::with_seed(contest.seed);
-    let before = Machine::here();
+    let begin = Instant::now();
+    let began = SystemTime::now().duration_since(UNIX_EPOCH).map_or(0, |since| since.as_secs());
+    let watch = Watch::start();
+    let mut machine = Machine::here();
     let mut progress = Progress::new(figures.len() * contest.repetitions);
     let mut complete = true;
-    'all: for _ in 0..contest.repetitions {
+    'all: for repetition in 0..contest.repetitions {
+        let elapsed = begin.elapsed().as_secs_f64();
+        if elapsed + elapsed / repetition.max(1) as f64 > contest.budget {
+            complete = false;
+            break;
+        }
         let mut order: Vec<usize> = (0..figures.len()).collect();
         random.shuffle(&mut order);
         for index in order {
@@ -77,15 +93,16 @@ pub fn run(contest: &Contest) -> Result<PeerResults> {
             let figure = &mut figures[index];
             progress.step(&figure.words());
             if !figure.is_settled() {
-                let burners = if figure.spot == Spot::Busy { Some(Burners::start()?) } else { None };
                 figure.add(measure(contest, figure)?);
-                drop(burners);
             }
         }
     }
     progress.finish();
+    machine.foreign = watch.foreign();
     Ok(PeerResults {
-        machine: before,
+        machine,
+        seconds: begin.elapsed().as_secs_f64(),
+        began,
         repetitions: contest.repetitions,
         milliseconds: contest.milliseconds,
         seed: contest.seed,
@@ -94,11 +111,40 @@ pub fn run(contest: &Contest) -> Result<PeerResults> {
     })
 }
 
-/// Runs one program once.
+/// Runs one program once, beside what its placement asks for.
 fn measure(contest: &Contest, figure: &Figure) -> Result<program::Outcome> {
     let program = contest.programs.iter().find(|program| program.name == figure.program);
     let program = program.ok_or_else(|| Trouble::new("a figure of a program that is not there"))?;
-    program.run(figure.form, figure.row, figure.spot.processors(contest.cpus)?, contest.milliseconds)
+    let probe = match contest.cpus.two() {
+        Some(two) if figure.row.feels_distance(figure.spot) => Some(distance(two)?),
+        _ => None,
+    };
+    let burners = if figure.spot == Spot::Busy { Some(Burners::start()?) } else { None };
+    let watch = Watch::start();
+    let milliseconds = figure.row.milliseconds(contest.milliseconds);
+    let processors = figure.spot.processors(contest.cpus)?;
+    let mut outcome = program.run(figure.form, figure.row, processors, milliseconds)?;
+    // The endless loops are no other processes: they belong to the placement, and count once they have ended.
+    drop(burners);
+    if let program::Outcome::Measured(run) = &mut outcome {
+        (run.foreign, run.probe) = (watch.foreign(), probe);
+    }
+    Ok(outcome)
+}
+
+/// Measures the bare round trip of a cache line between two processors in nanoseconds, by two threads of this process.
+fn distance(two: Placement) -> Result<f64> {
+    let memory = Shared::create(PROBE_AREA)?;
+    let side = |first: bool| {
+        two.take(first)?;
+        mechanism::probe(&memory, if first { Side::First } else { Side::Second })
+    };
+    std::thread::scope(|scope| {
+        let second = scope.spawn(|| side(false));
+        let first = scope.spawn(|| side(true)).join();
+        second.join().map_err(|_| Trouble::new("the probe panicked"))??;
+        first.map_err(|_| Trouble::new("the probe panicked"))?
+    })
 }
 
 /// Processes that keep all processors busy. They are killed when this value is dropped.

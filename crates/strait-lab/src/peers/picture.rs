@@ -46,7 +46,7 @@ pub fn svg(results: &PeerResults) -> String {
          strait bench peers</text>\n</svg>\n",
         height - 12.0,
         escaped(&results.machine.words()),
-        results.repetitions,
+        results.runs(),
     )
 }
 
@@ -111,6 +111,8 @@ mod tests {
             milliseconds: 1,
             seed: 0,
             complete: true,
+            seconds: 1.0,
+            began: 0,
             figures: vec![
                 figure("a", "A & B", 90_000.0),
                 figure("strait", "Strait", 400.0),

@@ -5,7 +5,8 @@ use serde::{Deserialize, Serialize};
 use super::program::{Outcome, Program};
 use super::row::{Form, Row, Spot};
 use crate::machine::Machine;
-use crate::stats::median;
+use crate::results::figure::{FOREIGN, STEADY};
+use crate::stats::{median, range};
 
 /// The figures of one run of a program. Times are in nanoseconds.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
@@ -65,6 +66,12 @@ pub struct Run {
     /// The time in milliseconds within which a client noticed nothing.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub not_noticed_within_ms: Option<f64>,
+    /// The share of all processors' time that other processes used during the run, from 0 to 1.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub foreign: Option<f64>,
+    /// The round trip of a bare cache line between the two processors, just before the run.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    pub probe: Option<f64>,
     /// Why the library does not offer the row.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub lacking: Option<String>,
@@ -110,9 +117,29 @@ impl Figure {
         Self { program, title, does, form, row, spot, runs: Vec::new(), lacking, failed: Vec::new() }
     }
 
-    /// Whether further runs would show nothing new.
+    /// Whether further runs would show nothing new. A client that did not notice a death will not notice the next one.
     pub(super) fn is_settled(&self) -> bool {
-        self.lacking.is_some() || self.failed.len() >= PATIENCE
+        let deaf = self.runs.iter().any(|run| run.not_noticed_within_ms.is_some());
+        deaf || self.lacking.is_some() || self.failed.len() >= PATIENCE || self.runs.len() >= self.row.most_runs()
+    }
+
+    /// Returns why the figure is marked as disturbed, if it is.
+    pub fn disturbance(&self) -> Option<String> {
+        let share = self.median(|run| run.foreign).filter(|share| *share > FOREIGN)?;
+        Some(format!("others used {:.0} % of the processors", 100.0 * share))
+    }
+
+    /// Returns the medians of one field in the runs between near and between far processors, if the runs were of both
+    /// kinds. `border` is the longest cache-line round trip that counts as near.
+    pub fn near_and_far(&self, border: f64, field: fn(&Run) -> Option<f64>) -> Option<[f64; 2]> {
+        if !self.row.feels_distance(self.spot) {
+            return None;
+        }
+        let of = |near: bool| {
+            let runs = self.runs.iter().filter(|run| run.probe.is_some_and(|probe| (probe <= border) == near));
+            median(&runs.filter_map(field).collect::<Vec<_>>())
+        };
+        Some([of(true)?, of(false)?])
     }
 
     pub(super) fn add(&mut self, outcome: Outcome) {
@@ -176,6 +203,12 @@ pub struct PeerResults {
     pub seed: u64,
     /// Whether every repetition was made.
     pub complete: bool,
+    /// The duration of the whole run in seconds.
+    #[serde(default)]
+    pub seconds: f64,
+    /// When the run began, in seconds since 1970.
+    #[serde(default)]
+    pub began: u64,
     /// The figures.
     pub figures: Vec<Figure>,
 }
@@ -203,20 +236,94 @@ impl PeerResults {
         figures
     }
 
+    /// Returns the greatest number of runs of any figure.
+    pub fn runs(&self) -> usize {
+        self.figures.iter().map(|figure| figure.runs.len()).max().unwrap_or_default()
+    }
+
+    /// Returns the shortest and the longest round trip of a bare cache line between the two processors, over all runs.
+    pub fn distances(&self) -> Option<[f64; 2]> {
+        let probes = self.figures.iter().flat_map(|figure| figure.values(|run| run.probe));
+        range(&probes.collect::<Vec<_>>())
+    }
+
+    /// Returns the longest cache-line round trip between processors that count as near each other. `None` if the distance
+    /// did not change.
+    pub fn border(&self) -> Option<f64> {
+        let [near, far] = self.distances()?;
+        (far > STEADY * near).then_some(STEADY * near)
+    }
+
+    /// Returns the ratio to Strait's figure, and whether either of the two is disturbed.
+    pub fn marked_ratio(&self, figure: &Figure, field: fn(&Run) -> Option<f64>) -> Option<(f64, bool)> {
+        let strait = self.strait_beside(figure)?;
+        let disturbed = strait.disturbance().is_some() || figure.disturbance().is_some();
+        Some((self.ratio(figure, field)?, disturbed))
+    }
+
+    /// Returns Strait's figure in the group of `figure`.
+    fn strait_beside(&self, figure: &Figure) -> Option<&Figure> {
+        self.figures.iter().find(|other| {
+            other.program == "strait" && (other.form, other.row, other.spot) == (figure.form, figure.row, figure.spot)
+        })
+    }
+
     /// Returns the median over the repetitions of the ratio of a figure to Strait's in the same repetition.
     ///
     /// Repetitions are paired by their number; a failed run of either shifts the pairs, so a figure with failed runs has no
     /// ratio.
     pub fn ratio(&self, figure: &Figure, field: fn(&Run) -> Option<f64>) -> Option<f64> {
-        let same = |other: &&Figure| {
-            other.program == "strait" && (other.form, other.row, other.spot) == (figure.form, figure.row, figure.spot)
-        };
-        let strait = self.figures.iter().find(same)?;
+        let strait = self.strait_beside(figure)?;
         if !strait.failed.is_empty() || !figure.failed.is_empty() {
             return None;
         }
         let (own, others) = (strait.values(field), figure.values(field));
         let ratios: Vec<f64> = own.iter().zip(others).map(|(own, other)| other / own).collect();
         median(&ratios)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Figure, PeerResults, Run};
+    use crate::machine::Machine;
+    use crate::peers::{Form, Row, Spot};
+
+    fn figure(row: Row, spot: Spot, runs: Vec<Run>) -> Figure {
+        let (program, title, does) = ("strait".to_owned(), "Strait".to_owned(), String::new());
+        Figure { program, title, does, form: Form::Default, row, spot, runs, lacking: None, failed: Vec::new() }
+    }
+
+    fn run(p50: f64, probe: f64, foreign: f64) -> Run {
+        Run { p50: Some(p50), probe: Some(probe), foreign: Some(foreign), ..Run::default() }
+    }
+
+    #[test]
+    fn a_figure_is_disturbed_if_most_of_its_runs_were() {
+        let row = Row::RoundTrip(64);
+        let of = |shares: [f64; 3]| {
+            figure(row, Spot::Free, shares.map(|share| run(1.0, 100.0, share)).to_vec()).disturbance()
+        };
+        assert_eq!(of([0.0, 0.9, 0.1]), None);
+        assert_eq!(of([0.4, 0.9, 0.1]).as_deref(), Some("others used 40 % of the processors"));
+    }
+
+    #[test]
+    fn runs_between_near_and_far_processors_are_told_apart() {
+        let runs = vec![run(200.0, 100.0, 0.0), run(220.0, 110.0, 0.0), run(500.0, 390.0, 0.0)];
+        let results = |spot: Spot| PeerResults {
+            machine: Machine::default(),
+            repetitions: 3,
+            milliseconds: 1,
+            seed: 0,
+            complete: true,
+            seconds: 1.0,
+            began: 0,
+            figures: vec![figure(Row::RoundTrip(64), spot, runs.clone())],
+        };
+        let two = results(Spot::Two);
+        let border = two.border().unwrap();
+        assert_eq!(two.figures[0].near_and_far(border, |run| run.p50), Some([210.0, 500.0]));
+        assert_eq!(results(Spot::Same).figures[0].near_and_far(border, |run| run.p50), None);
     }
 }

@@ -20,6 +20,9 @@ pub enum Form {
 }
 
 impl Form {
+    /// All forms, in the order of the tables.
+    pub const ALL: [Self; 2] = [Self::Default, Self::Tuned];
+
     /// Returns the word by which the programs know the form.
     pub fn name(self) -> &'static str {
         match self {
@@ -78,6 +81,15 @@ impl Spot {
                 None => Err(Trouble::new("the placement `two` needs two processors, and this process may use one")),
             },
         }
+    }
+}
+
+impl FromStr for Form {
+    type Err = Trouble;
+
+    fn from_str(word: &str) -> Result<Self> {
+        let found = Self::ALL.into_iter().find(|form| form.name() == word);
+        found.ok_or_else(|| Trouble::new(format!("no form `{word}`: default or tuned")))
     }
 }
 
@@ -165,9 +177,28 @@ impl Row {
     }
 
     /// Whether the row is measured in this form and placement: what idle processes use, and when a death is noticed, is
-    /// measured once.
+    /// measured once. The form *tuned* mostly polls, which on one core only keeps the other side from running.
     pub(super) fn is_for(self, form: Form, spot: Spot) -> bool {
-        !matches!(self, Self::Idle | Self::Death) || (form, spot) == (Form::Default, Spot::Free)
+        match self {
+            Self::Idle | Self::Death => (form, spot) == (Form::Default, Spot::Free),
+            _ => form == Form::Default || matches!(spot, Spot::Free | Spot::Two),
+        }
+    }
+
+    /// Returns how long one run measures if other rows take `milliseconds`: wake-ups of idle processes are counted for at
+    /// least a second.
+    pub(super) fn milliseconds(self, milliseconds: u64) -> u64 {
+        if self == Self::Idle { milliseconds.max(1000) } else { milliseconds }
+    }
+
+    /// Returns the number of runs after which further runs would take much time and show nothing new.
+    pub(super) fn most_runs(self) -> usize {
+        if self == Self::Idle { 3 } else { usize::MAX }
+    }
+
+    /// Whether the distance between the processors changes the figure in this placement.
+    pub(super) fn feels_distance(self, spot: Spot) -> bool {
+        spot != Spot::Same && !matches!(self, Self::Idle | Self::Death)
     }
 }
 
@@ -210,7 +241,7 @@ impl FromStr for Row {
 
 #[cfg(test)]
 mod tests {
-    use super::{Row, Spot};
+    use super::{Form, Row, Spot};
 
     #[test]
     fn every_row_is_read_as_it_is_written() {
@@ -220,6 +251,21 @@ mod tests {
         for wrong in ["", "round-trip", "ends:8", "stream:x", "pages:268435457", "sail"] {
             assert!(wrong.parse::<Row>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn every_form_is_read_as_it_is_written() {
+        for form in Form::ALL {
+            assert_eq!(form.name().parse::<Form>().unwrap(), form);
+        }
+        assert!("formless".parse::<Form>().is_err());
+    }
+
+    #[test]
+    fn nothing_polls_on_one_core() {
+        let row = Row::RoundTrip(64);
+        assert!(row.is_for(Form::Default, Spot::Same) && !row.is_for(Form::Tuned, Spot::Same));
+        assert!(row.is_for(Form::Tuned, Spot::Two) && !Row::Idle.is_for(Form::Tuned, Spot::Free));
     }
 
     #[test]

@@ -2,6 +2,7 @@
 
 use super::results::{Figure, PeerResults};
 use super::row::{Form, Row};
+use super::summary::date;
 use crate::stats::{digits, rate, time};
 use crate::table;
 
@@ -59,13 +60,16 @@ pub fn markdown(results: &PeerResults) -> String {
     out + &notes(results)
 }
 
-/// Returns what belongs below the tables: how the figures were taken, and why others are missing.
+/// Returns what belongs below the tables: how the figures were taken, which are disturbed, and why others are missing.
 fn notes(results: &PeerResults) -> String {
+    let end = if results.complete { "" } else { ", stopped before its end" };
     let mut out = format!(
-        "\n{}. Medians of {} runs of {} ms in random order, each with two new processes;\n[quartiles]. CPU: both sides, for \
-         each round trip or message. Built with Cargo's profile `release`.\n",
+        "\n{}, {}, {:.0} s{end}.\nMedians of up to {} runs of {} ms in random order, each with two new processes; \
+         [quartiles].\nCPU: both sides, for each round trip or message. Built with Cargo's profile `release`.\n",
         results.machine.words(),
-        results.repetitions,
+        date(results.began),
+        results.seconds,
+        results.runs(),
         results.milliseconds
     );
     let mut said = Vec::new();
@@ -80,8 +84,34 @@ fn notes(results: &PeerResults) -> String {
             said.push(format!("failed {} times: {}: {why}", figure.failed.len(), figure.words()));
         }
     }
+    for figure in &results.figures {
+        if let Some(why) = figure.disturbance() {
+            said.push(format!("disturbed (!): {}: {why}", figure.words()));
+        }
+    }
     for line in said {
         out += &format!("* {line}\n");
+    }
+    out + &distances(results)
+}
+
+/// Says how the distance between the processors changed during the run, and what Strait and the floors took at either.
+fn distances(results: &PeerResults) -> String {
+    let Some([shortest, longest]) = results.distances() else { return String::new() };
+    let mut out = format!(
+        "\nA cache-line round trip between the two processors took {} to {} during the run",
+        time(shortest),
+        time(longest)
+    );
+    let Some(border) = results.border() else { return out + ".\n" };
+    out += &format!(
+        ":\nthey are near each other (up to {}) or far. Medians of Strait and of the floors, near and far:\n",
+        time(border)
+    );
+    for figure in results.figures.iter().filter(|figure| figure.program == "strait" || figure.is_floor()) {
+        if let Some([near, far]) = figure.near_and_far(border, |run| run.p50) {
+            out += &format!("* {}: {}, {}\n", figure.words(), time(near), time(far));
+        }
     }
     out
 }
@@ -95,7 +125,7 @@ fn grids(results: &PeerResults) -> Vec<Grid> {
             Row::Idle => vec!["", "wake-ups", "CPU", "threads", "descriptors", "PSS"],
             Row::Death => vec!["", "noticed after", "[quartiles]"],
             Row::Stream(_) => vec!["", "messages", "[quartiles]", "CPU", "× Strait's time"],
-            _ => vec!["", "p50", "[quartiles]", "p99", "p99.9", "CPU", "× Strait"],
+            _ => vec!["", "p50", "[quartiles]", "p99", "p99.9", "rate", "CPU", "× Strait"],
         };
         let cells = |figure: &&Figure| cells(results, figure);
         Grid {
@@ -113,11 +143,16 @@ const NOTHING: &str = "–";
 
 fn cells(results: &PeerResults, figure: &Figure) -> Vec<String> {
     let in_time = |value: Option<f64>| value.map_or(NOTHING.to_owned(), time);
-    let number = |value: Option<f64>| value.map_or(NOTHING.to_owned(), digits);
+    // A ratio is disturbed if either of its figures is.
+    let ratio = |ratio: Option<(f64, bool)>, of: fn(f64) -> f64| match ratio {
+        Some((ratio, disturbed)) => digits(of(ratio)) + if disturbed { " !" } else { "" },
+        None => NOTHING.to_owned(),
+    };
     let range = |quartiles: Option<[f64; 2]>, text: fn(f64) -> String| {
         quartiles.map_or(NOTHING.to_owned(), |[low, high]| format!("[{} – {}]", text(low), text(high)))
     };
-    let title = figure.title.clone();
+    let mark = if figure.disturbance().is_some() { " !" } else { "" };
+    let title = format!("{}{mark}", figure.title);
     match figure.row {
         Row::Idle => vec![
             title,
@@ -141,7 +176,7 @@ fn cells(results: &PeerResults, figure: &Figure) -> Vec<String> {
             figure.median(|run| run.per_second).map_or(NOTHING.to_owned(), rate),
             range(figure.quartiles(|run| run.per_second), rate),
             in_time(figure.median(|run| run.cpu)),
-            number(results.ratio(figure, |run| run.per_second).map(|ratio| 1.0 / ratio)),
+            ratio(results.marked_ratio(figure, |run| run.per_second), |ratio| 1.0 / ratio),
         ],
         _ => vec![
             title,
@@ -149,8 +184,9 @@ fn cells(results: &PeerResults, figure: &Figure) -> Vec<String> {
             range(figure.quartiles(|run| run.p50), time),
             in_time(figure.median(|run| run.p99)),
             in_time(figure.median(|run| run.p999)),
+            figure.median(|run| run.mean).map_or(NOTHING.to_owned(), |mean| rate(1e9 / mean)),
             in_time(figure.median(|run| run.cpu)),
-            number(results.ratio(figure, |run| run.p50)),
+            ratio(results.marked_ratio(figure, |run| run.p50), |ratio| ratio),
         ],
     }
 }
@@ -178,6 +214,8 @@ mod tests {
             milliseconds: 200,
             seed: 1,
             complete: true,
+            seconds: 1.0,
+            began: 0,
             figures: vec![
                 figure("pipe", "pipe", row, vec![trip(80_000.0), trip(90_000.0), trip(100_000.0)]),
                 figure("strait", "Strait", row, vec![trip(400.0), trip(450.0), trip(500.0)]),
@@ -194,6 +232,15 @@ mod tests {
         assert!(at("\nfloor: flag") < at("\nStrait") && at("\nStrait") < at("\npipe "), "{text}");
         assert!(text.contains("90.0 µs") && text.contains("200") && text.contains("not within 4.00 s"), "{text}");
         assert!(text.lines().all(|line| line.chars().count() <= 110), "{text}");
+    }
+
+    #[test]
+    fn a_disturbed_figure_and_its_ratios_are_marked() {
+        let mut results = results();
+        results.figures[0].runs.iter_mut().for_each(|run| run.foreign = Some(0.5));
+        let text = print(&results, false);
+        assert!(text.contains("\npipe !") && !text.contains("\nStrait !"), "{text}");
+        assert!(text.contains("200 !") && text.contains("disturbed (!): pipe, default: round trip of 64 B"), "{text}");
     }
 
     #[test]
