@@ -24,6 +24,21 @@ const MAX_DEPTH: usize = 64;
 /// The greatest number of arrays of a message that are in regions of their own. Further arrays are in its bytes.
 pub(crate) const MAX_REGIONS: usize = 32;
 
+/// The bytes with which the first message of a typed channel begins. The number of its codec follows.
+const FIRST: &[u8] = b"\xF5strait\x01";
+/// The number of bytes of a first message before the names of the types.
+const FIRST_FIXED: usize = 32;
+/// The number of the codec MsgPack.
+const MSGPACK: u8 = 2;
+
+/// How many first messages one call passes over. Each process that has held the other end has sent one at most.
+pub(crate) const MOST_FIRST: usize = 64;
+
+/// Returns the exception for a peer that sends nothing but first messages.
+pub(crate) fn too_many_first(py: Python<'_>) -> PyErr {
+    errors::named(py, "Malformed", format!("{MOST_FIRST} messages in a row have no object, but begin a typed channel"))
+}
+
 /// The extension types. The numbers are part of the protocol between programs.
 mod extension {
     /// A handle: its index in the message as a MessagePack integer.
@@ -114,9 +129,46 @@ impl Settings {
         self.codec.is_none()
     }
 
-    /// Returns the object of a message without handles in the codec `plain`.
-    pub(crate) fn decode_plain(&self, py: Python<'_>, bytes: &[u8], writable: bool) -> PyResult<Py<PyAny>> {
-        decode(py, bytes, Vec::new(), Mode { trust: self.trust, writable })
+    /// Returns the object of a message without handles in the codec `plain`; `None` for a first message.
+    pub(crate) fn decode_plain(&self, py: Python<'_>, bytes: &[u8], writable: bool) -> PyResult<Option<Py<PyAny>>> {
+        if self.skips(py, bytes)? {
+            return Ok(None);
+        }
+        decode(py, bytes, Vec::new(), Mode { trust: self.trust, writable }).map(Some)
+    }
+
+    /// Returns whether a message is the one with which a typed channel of `strait-typed` begins, and has no object. Its
+    /// names and keys of Rust types mean nothing here. Raises `Malformed` if it names another codec than this one.
+    ///
+    /// No object of a codec of this package has such bytes: MessagePack has only one byte in an object that begins with
+    /// the byte F5, and JSON has no such byte.
+    pub(crate) fn skips(&self, py: Python<'_>, bytes: &[u8]) -> PyResult<bool> {
+        if !bytes.starts_with(FIRST) || bytes.len() < FIRST_FIXED {
+            return Ok(false);
+        }
+        let ours = match &self.codec {
+            None => MSGPACK,
+            Some(codec) => match codec.bind(py).getattr_opt("typed")? {
+                Some(number) => number.extract()?,
+                None => return Ok(false),
+            },
+        };
+        if bytes[FIRST.len()] == ours {
+            return Ok(true);
+        }
+        let name = |number| match number {
+            1 => "Postcard".to_owned(),
+            2 => "MsgPack".to_owned(),
+            3 => "Json".to_owned(),
+            4 => "Pod".to_owned(),
+            other => format!("number {other}"),
+        };
+        let text = format!(
+            "the peer's typed channel has the codec {}: make it one of {} for this connection",
+            name(bytes[FIRST.len()]),
+            name(ours)
+        );
+        Err(errors::named(py, "Malformed", text))
     }
 
     /// Returns the object of a message. Its arrays are writable, or read-only.

@@ -1,8 +1,9 @@
 //! Connections: ends of channels.
 
 use std::io::IoSlice;
+use std::ops::Deref;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -11,7 +12,7 @@ use pyo3::types::{PyBytes, PyDict, PyMemoryView, PySlice};
 use strait::quota::Reported;
 use strait::{Channel, Deadline, Error, Handle, Outgoing};
 
-use crate::codec::Settings;
+use crate::codec::{self, Settings};
 use crate::handles::{self, Carrier};
 use crate::message::{Message, Peer};
 use crate::status::{self, Counters, Status};
@@ -48,13 +49,46 @@ enum End {
     /// An end that no process has used yet, as far as this process knows.
     Unopened(Unopened),
     Open {
-        channel: Arc<Channel>,
+        channel: Arc<Held>,
         /// The wait set with this end, made when the program first asks for a descriptor or polls.
         set: Option<Arc<Watch>>,
     },
     Closed,
     /// The end travels, or is about to travel, in a message.
     Moved,
+}
+
+/// The channel of a connection, which every call that uses it holds. The last one to let go closes it, and gives the
+/// reason.
+struct Held {
+    channel: Option<Channel>,
+    reason: AtomicU32,
+}
+
+impl Held {
+    fn new(channel: Channel) -> Self {
+        Self { channel: Some(channel), reason: AtomicU32::new(0) }
+    }
+
+    fn into_channel(mut self) -> Channel {
+        self.channel.take().unwrap_or_else(|| unreachable!("the channel is taken once, when the object goes"))
+    }
+}
+
+impl Deref for Held {
+    type Target = Channel;
+
+    fn deref(&self) -> &Channel {
+        self.channel.as_ref().unwrap_or_else(|| unreachable!("the channel is taken only when the object goes"))
+    }
+}
+
+impl Drop for Held {
+    fn drop(&mut self) {
+        if let Some(channel) = self.channel.take() {
+            channel.close_with(self.reason.load(Ordering::Relaxed));
+        }
+    }
 }
 
 /// Why a connection has no channel to use.
@@ -68,7 +102,7 @@ impl End {
     fn open(channel: Channel) -> Self {
         // An interrupter ends only waits that begin after its making, so it is made before any wait.
         let _ = channel.interrupter();
-        Self::Open { channel: Arc::new(channel), set: None }
+        Self::Open { channel: Arc::new(Held::new(channel)), set: None }
     }
 }
 
@@ -95,7 +129,7 @@ impl Connection {
         self.settings.clone_ref(py)
     }
 
-    fn channel(&self, py: Python<'_>) -> PyResult<Arc<Channel>> {
+    fn channel(&self, py: Python<'_>) -> PyResult<Arc<Held>> {
         let (class, text) = match self.opened() {
             Ok(channel) => return Ok(channel),
             Err(Unusable::Closed) => ("Closed", "this connection was closed in this process"),
@@ -112,7 +146,7 @@ impl Connection {
     }
 
     /// Returns the channel, which this call opens if it was not used before.
-    fn opened(&self) -> Result<Arc<Channel>, Unusable> {
+    fn opened(&self) -> Result<Arc<Held>, Unusable> {
         let mut end = lock(&self.end);
         match &*end {
             End::Unopened(unopened) => {
@@ -158,7 +192,7 @@ impl Connection {
         match std::mem::replace(&mut *end, End::Moved) {
             // The set is dropped here: an end that travels leaves its set.
             End::Open { channel, .. } => match Arc::try_unwrap(channel) {
-                Ok(channel) => Ok(channel.into()),
+                Ok(held) => Ok(held.into_channel().into()),
                 Err(channel) => {
                     *end = End::Open { channel, set: None };
                     Err(PyValueError::new_err("the connection is in use: it carries this message, or a thread waits"))
@@ -184,7 +218,7 @@ impl Connection {
         match &mut *lock(&self.end) {
             End::Open { set: Some(set), .. } => Ok(set.clone()),
             End::Open { set, .. } => {
-                let made = Watch::new(&*channel).map_err(|error| errors::raise(py, error))?;
+                let made = Watch::new(&**channel).map_err(|error| errors::raise(py, error))?;
                 Ok(set.insert(Arc::new(made)).clone())
             }
             _ => Err(errors::raise(py, Error::Interrupted)),
@@ -239,9 +273,14 @@ impl Connection {
         sent?.map_err(|error| self.failed(py, &channel, error))
     }
 
-    /// Receives a short message without handles, if it is there now, and returns what `take` makes of its bytes. Keeps
+    /// Receives a short message without handles, if it is there now, and returns what `take` makes of its bytes: `None`
+    /// if the message is not for the program. Keeps
     /// the interpreter lock, since to give it up would take as long as the call itself.
-    fn receive_quickly<T>(&self, py: Python<'_>, take: impl FnOnce(&[u8]) -> PyResult<T>) -> PyResult<Option<T>> {
+    fn receive_quickly<T>(
+        &self,
+        py: Python<'_>,
+        take: impl FnOnce(&[u8]) -> PyResult<Option<T>>,
+    ) -> PyResult<Option<T>> {
         self.check_readable()?;
         let (channel, is_watched) = match &*lock(&self.end) {
             End::Open { channel, set } => (channel.clone(), set.is_some()),
@@ -254,7 +293,7 @@ impl Connection {
         if is_watched {
             self.settle(py);
         }
-        take(&buffer[..len]).map(Some)
+        take(&buffer[..len])
     }
 
     fn receive(&self, py: Python<'_>, timeout: Timeout) -> PyResult<strait::Message> {
@@ -331,8 +370,13 @@ impl Connection {
         {
             return Ok(object);
         }
-        let message = self.receive(py, timeout)?;
-        self.settings.decode(py, message, writable)
+        for _ in 0..codec::MOST_FIRST {
+            let message = self.receive(py, timeout)?;
+            if !self.settings.skips(py, message.bytes())? {
+                return self.settings.decode(py, message, writable);
+            }
+        }
+        Err(codec::too_many_first(py))
     }
 
     /// Sends bytes, and handles with them.
@@ -494,7 +538,7 @@ impl Connection {
     ) -> PyResult<Bound<'py, PyBytes>> {
         let (limit, timeout) = (maxlength.unwrap_or(usize::MAX), Timeout::of(timeout)?);
         if limit >= QUICK_RECEIVE
-            && let Some(bytes) = self.receive_quickly(py, |bytes| Ok(PyBytes::new(py, bytes)))?
+            && let Some(bytes) = self.receive_quickly(py, |bytes| Ok(Some(PyBytes::new(py, bytes))))?
         {
             return Ok(bytes);
         }
@@ -574,9 +618,9 @@ impl Connection {
             if let Some(set) = set {
                 set.end();
             }
-            if let Some(channel) = Arc::into_inner(channel) {
-                channel.close_with(reason);
-            }
+            // A call of another thread may still hold the channel; the end closes when that call returns.
+            channel.reason.store(reason, Ordering::Relaxed);
+            drop(channel);
         });
     }
 

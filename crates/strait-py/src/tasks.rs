@@ -184,8 +184,13 @@ impl AsyncEnd {
     /// set, it first looks for some microseconds.
     #[pyo3(signature = (looks=false))]
     fn poll_recv(&self, py: Python<'_>, looks: bool) -> PyResult<Option<(Py<PyAny>,)>> {
-        let Some(message) = self.received(py, looks)? else { return Ok(None) };
-        Ok(Some((self.settings.decode(py, message, true)?,)))
+        for _ in 0..codec::MOST_FIRST {
+            let Some(message) = self.received(py, looks)? else { return Ok(None) };
+            if !self.settings.skips(py, message.bytes())? {
+                return Ok(Some((self.settings.decode(py, message, true)?,)));
+            }
+        }
+        Err(codec::too_many_first(py))
     }
 
     /// Receives the bytes of a message; returns `None` if there is none. If `looks` is set, it first looks for some

@@ -96,7 +96,15 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
         is_given: fn(&Message) -> bool,
     ) -> Result<Option<InPlace<'a>>, RecvError> {
         if self.met.load(Ordering::Acquire) {
-            return receive(message).map_err(RecvError::Channel);
+            let mut view = receive(message)?;
+            // An end that was in a process without types, and then in one with types, begins anew.
+            while <C as Codec<R>>::SELF_DESCRIBING
+                && let Some(theirs) = first_message(&mut view, message, is_given)?
+            {
+                self.compare(channel, &theirs)?;
+                view = receive(message)?;
+            }
+            return Ok(view);
         }
         self.meeting.fetch_add(1, Ordering::AcqRel);
         let met = self.meet(channel, message, receive, is_given);
@@ -119,13 +127,7 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
             if self.met.load(Ordering::Acquire) {
                 return Ok(view);
             }
-            // Asking a given value for its bytes would encode the value.
-            let first = match &mut view {
-                Some(view) => Hello::read(view)?,
-                None if is_given(message) => None,
-                None => Hello::parse(message.bytes()),
-            };
-            match first {
+            match first_message(&mut view, message, is_given)? {
                 Some(theirs) => self.compare(channel, &theirs)?,
                 None => return self.meets_elsewhere().map(|()| view),
             }
@@ -133,10 +135,24 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
     }
 
     /// Returns whether another thread has, or may have, the peer's first message: this thread has received a later
-    /// message. The other thread reports a mismatch.
+    /// message. The other thread reports a mismatch. With a self-describing codec the peer may also have sent no first
+    /// message.
     fn meets_elsewhere(&self) -> Result<(), RecvError> {
         let others = self.meeting.load(Ordering::Acquire) > 1;
-        if others || self.met.load(Ordering::Acquire) { Ok(()) } else { Err(RecvError::Untyped) }
+        if others || self.met.load(Ordering::Acquire) {
+            return Ok(());
+        }
+        // A thread that has found a mismatch in the meantime no longer counts as one of the others.
+        self.mismatch().map_err(RecvError::Schema)?;
+        if !<C as Codec<R>>::SELF_DESCRIBING {
+            return Err(RecvError::Untyped);
+        }
+        self.met.swap(true, Ordering::AcqRel);
+        // Another thread may have found one since.
+        self.mismatch().map_err(|mismatch| {
+            self.met.store(false, Ordering::Release);
+            RecvError::Schema(mismatch)
+        })
     }
 
     fn compare(&self, channel: &Channel, theirs: &Hello) -> Result<(), RecvError> {
@@ -148,9 +164,25 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
         let _ = self.greet(channel, Deadline::NOW);
         let mismatch = Box::new(mismatch);
         let _ = self.mismatch.set(mismatch.clone());
-        // So that each send looks for a mismatch.
+        // So that each send and each receive looks for a mismatch.
         self.greeted.store(false, Ordering::Release);
+        self.met.store(false, Ordering::Release);
         Err(RecvError::Schema(mismatch))
+    }
+}
+
+/// Reads a first message of a peer; returns `None` if the message is another one.
+#[inline]
+fn first_message(
+    view: &mut Option<InPlace<'_>>,
+    message: &Message,
+    is_given: fn(&Message) -> bool,
+) -> Result<Option<Hello>, strait::Error> {
+    match view {
+        Some(view) => Hello::read(view),
+        // Asking a given value for its bytes would encode the value.
+        None if is_given(message) => Ok(None),
+        None => Ok(Hello::parse(message.bytes())),
     }
 }
 

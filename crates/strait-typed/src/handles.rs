@@ -11,11 +11,12 @@ use strait::pipe::{DataConsumer, DataProducer};
 use strait::region::Region;
 use strait::{Channel, Handle};
 
+use crate::extension;
 use crate::scratch::{Slot, exchange, receive_handle, send_handle};
 use crate::{Postcard, Typed};
 
 /// Creates the slot of a handle.
-fn slot(handle: impl Into<Handle>) -> Slot {
+pub(crate) fn slot(handle: impl Into<Handle>) -> Slot {
     Arc::new(Mutex::new(Some(handle.into())))
 }
 
@@ -60,13 +61,16 @@ macro_rules! handle {
 
         impl Serialize for $name {
             fn serialize<S: Serializer>(&self, serializer: S) -> Result<S::Ok, S::Error> {
-                send_handle(&self.0).map_err(ser::Error::custom)?.serialize(serializer)
+                let index = send_handle(&self.0).map_err(ser::Error::custom)?;
+                extension::write_handle(serializer, index, 0)
             }
         }
 
         impl<'de> Deserialize<'de> for $name {
             fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-                let index = u32::deserialize(deserializer)?;
+                let (index, progress) = extension::read_handle(deserializer)?;
+                // Only a typed end has a progress.
+                let index = if progress == 0 { index } else { u32::MAX };
                 let handle = receive_handle(index, |handle| matches!(handle, Handle::$kind(_)));
                 handle.map(|handle| Self(slot(handle))).map_err(de::Error::custom)
             }
@@ -116,10 +120,10 @@ impl From<File> for Fd {
     }
 }
 
-/// The bit above the index of a typed end: this end has sent its first message.
-const GREETED: u32 = 1 << 16;
-/// The bit above the index of a typed end: this end has received the first message of its peer.
-const MET: u32 = 1 << 17;
+/// The bit of a typed end that has sent its first message.
+const GREETED: u8 = 1;
+/// The bit of a typed end that has received the first message of its peer.
+const MET: u8 = 2;
 
 /// An end of a typed channel in a message: for example, a channel for the replies in a request. The receiver of the
 /// message sends values of type `S` over it and receives values of type `R`.
@@ -149,8 +153,8 @@ const MET: u32 = 1 << 17;
 /// place again.
 pub struct End<S, R = S, C = Postcard> {
     slot: Slot,
-    /// Whether this end has sent and received its first messages, as the bits above the index.
-    progress: u32,
+    /// Whether this end has sent and received its first messages: [`GREETED`] and [`MET`].
+    progress: u8,
     types: PhantomData<fn(S) -> (R, C)>,
 }
 
@@ -184,15 +188,14 @@ impl<S, R, C> fmt::Debug for End<S, R, C> {
 impl<S, R, C> Serialize for End<S, R, C> {
     fn serialize<Z: Serializer>(&self, serializer: Z) -> Result<Z::Ok, Z::Error> {
         let index = send_handle(&self.slot).map_err(ser::Error::custom)?;
-        (index | self.progress).serialize(serializer)
+        extension::write_handle(serializer, index, self.progress)
     }
 }
 
 impl<'de, S, R, C> Deserialize<'de> for End<S, R, C> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
-        let word = u32::deserialize(deserializer)?;
-        let progress = word & (GREETED | MET);
-        let handle = receive_handle(word ^ progress, |handle| matches!(handle, Handle::Channel(_)));
+        let (index, progress) = extension::read_handle(deserializer)?;
+        let handle = receive_handle(index, |handle| matches!(handle, Handle::Channel(_)));
         handle.map(|handle| Self { slot: slot(handle), progress, types: PhantomData }).map_err(de::Error::custom)
     }
 }

@@ -33,6 +33,8 @@
 //! * The [`codec`] is a parameter: [`codec::Postcard`] by default.
 //! * Files, channel ends, regions and data pipes are fields of a value: [`Fd`], [`End`], [`Shared`], [`Reader`],
 //!   [`Writer`].
+//! * [`Array`] is an array of numbers, as NumPy has it: with the codec [`codec::MsgPack`], a program in Python receives it
+//!   as such.
 //! * [`Typed::send_owned`] gives a value to a receiver in the same process without encoding it.
 //!
 //! # What a peer can do
@@ -45,11 +47,13 @@
 //! serde treats a `Vec<u8>` as a list of numbers. Mark large fields of bytes with `#[serde(with = "serde_bytes")]`, or
 //! use the types of the crate `serde_bytes`; they are then copied at once.
 
+mod array;
 mod bounded;
 mod calls;
 pub mod codec;
 mod core;
 mod error;
+mod extension;
 mod given;
 mod handles;
 mod hello;
@@ -60,6 +64,7 @@ mod scratch;
 pub mod task;
 mod typed;
 
+pub use array::{Array, ArrayError, Element, Order};
 pub use calls::{CallError, TypedCalls, TypedRequest};
 pub use codec::Postcard;
 pub use error::{Differs, GivenError, RecvError, SchemaMismatch, SendError};

@@ -30,16 +30,40 @@ pub(crate) fn exchange(slot: &Slot, handle: Option<Handle>) -> Option<Handle> {
     std::mem::replace(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner), handle)
 }
 
+/// How the bytes of a message name its handles.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) enum Carries {
+    /// There is no message of a typed channel.
+    #[default]
+    Nothing,
+    /// By numbers.
+    Numbers,
+    /// By extension types of MessagePack.
+    Extensions,
+}
+
+impl Carries {
+    /// Returns the value for a codec with extension types: a message stays a message.
+    #[cfg(feature = "msgpack")]
+    #[inline(always)]
+    fn by_extensions(self) -> Self {
+        match self {
+            Self::Nothing => Self::Nothing,
+            Self::Numbers | Self::Extensions => Self::Extensions,
+        }
+    }
+}
+
 /// The memory that one thread reuses, and its present message. Each field is a cell, and is empty for a message without
 /// handles, so that such a message costs a few stores.
 struct Scratch {
     window: Cell<Option<Window>>,
     message: Cell<Option<Box<Message>>>,
-    /// Whether this thread encodes a message.
-    encodes: Cell<bool>,
+    /// How the message carries handles that this thread encodes.
+    encodes: Cell<Carries>,
     outbound: Cell<Option<Box<Outbound>>>,
-    /// Whether this thread decodes a message.
-    decodes: Cell<bool>,
+    /// How the message carries handles that this thread decodes.
+    decodes: Cell<Carries>,
     inbound: Cell<Option<Box<Inbound>>>,
 }
 
@@ -58,9 +82,9 @@ impl Scratch {
         Self {
             window: Cell::new(None),
             message: Cell::new(None),
-            encodes: Cell::new(false),
+            encodes: Cell::new(Carries::Nothing),
             outbound: Cell::new(None),
-            decodes: Cell::new(false),
+            decodes: Cell::new(Carries::Nothing),
             inbound: Cell::new(None),
         }
     }
@@ -146,7 +170,7 @@ impl Drop for Outbound {
 
 /// A message of this thread that is being encoded. Dropping this value, also by a panic, gives the handles back.
 pub(crate) struct Encoding {
-    encodes: bool,
+    encodes: Carries,
     outer: Option<Box<Outbound>>,
 }
 
@@ -154,7 +178,7 @@ impl Encoding {
     /// Begins a message: handles serialized from now on belong to this message.
     #[inline(always)]
     pub(crate) fn begin() -> Self {
-        let outer = with(|scratch| (scratch.encodes.replace(true), scratch.outbound.take()));
+        let outer = with(|scratch| (scratch.encodes.replace(Carries::Numbers), scratch.outbound.take()));
         let (encodes, outer) = outer.unwrap_or_default();
         Self { encodes, outer }
     }
@@ -181,7 +205,7 @@ impl Drop for Encoding {
 /// Moves the handle out of `slot` into the message that this thread encodes. Returns the handle's index there.
 pub(crate) fn send_handle(slot: &Slot) -> Result<u32, &'static str> {
     with(|scratch| {
-        if !scratch.encodes.get() {
+        if scratch.encodes.get() == Carries::Nothing {
             return Err(NO_SEND);
         }
         let mut outbound = scratch.outbound.take().unwrap_or_default();
@@ -235,7 +259,7 @@ impl Inbound {
 /// A message of this thread that is being decoded. Dropping this value, also by a panic, closes the handles that were
 /// not taken.
 pub(crate) struct Decoding {
-    decodes: bool,
+    decodes: Carries,
     outer: Option<Box<Inbound>>,
 }
 
@@ -244,7 +268,7 @@ impl Decoding {
     #[inline(always)]
     pub(crate) fn begin(handles: Vec<Handle>) -> Self {
         let inbound = if handles.is_empty() { None } else { Some(Inbound::of(handles)) };
-        let outer = with(|scratch| (scratch.decodes.replace(true), scratch.inbound.replace(inbound)));
+        let outer = with(|scratch| (scratch.decodes.replace(Carries::Numbers), scratch.inbound.replace(inbound)));
         let (decodes, outer) = outer.unwrap_or_default();
         Self { decodes, outer }
     }
@@ -280,7 +304,7 @@ impl Drop for Decoding {
 /// Takes the handle with this index out of the message that this thread decodes, if `is_kind` accepts it.
 pub(crate) fn receive_handle(index: u32, is_kind: impl FnOnce(&Handle) -> bool) -> Result<Handle, &'static str> {
     with(|scratch| {
-        if !scratch.decodes.get() {
+        if scratch.decodes.get() == Carries::Nothing {
             return Err(NO_RECEIVE);
         }
         let mut inbound = scratch.inbound.take().unwrap_or_default();
@@ -290,4 +314,28 @@ pub(crate) fn receive_handle(index: u32, is_kind: impl FnOnce(&Handle) -> bool) 
         handle
     })
     .unwrap_or(Err(NO_RECEIVE))
+}
+
+/// Has the message that this thread encodes name its handles by extension types, if there is such a message.
+#[cfg(feature = "msgpack")]
+#[inline(always)]
+pub(crate) fn encode_extensions() {
+    with(|scratch| scratch.encodes.set(scratch.encodes.get().by_extensions()));
+}
+
+/// Has the message that this thread decodes name its handles by extension types, if there is such a message.
+#[cfg(feature = "msgpack")]
+#[inline(always)]
+pub(crate) fn decode_extensions() {
+    with(|scratch| scratch.decodes.set(scratch.decodes.get().by_extensions()));
+}
+
+/// Returns how the message that this thread encodes names its handles.
+pub(crate) fn encodes() -> Carries {
+    with(|scratch| scratch.encodes.get()).unwrap_or_default()
+}
+
+/// Returns how the message that this thread decodes names its handles.
+pub(crate) fn decodes() -> Carries {
+    with(|scratch| scratch.decodes.get()).unwrap_or_default()
 }

@@ -155,3 +155,56 @@ fn handles_have_a_shape() {
     near.send(&(1, std::fs::File::open("/dev/null").unwrap().into())).unwrap();
     assert!(matches!(far.recv_by(LIMIT), Err(RecvError::Schema(_))));
 }
+
+/// Sends a value as a program without types does: no first message.
+fn send_untyped(channel: &Channel, value: u32) {
+    channel.send(&serde_json::to_vec(&value).unwrap()).unwrap();
+}
+
+#[test]
+fn a_peer_without_types_needs_no_first_message_if_the_codec_describes_itself() {
+    let (raw, other) = Channel::pair().unwrap();
+    let typed = Typed::<u32, u32, Json>::over(other);
+    send_untyped(&raw, 1);
+    send_untyped(&raw, 2);
+    assert_eq!((typed.recv_by(LIMIT).unwrap(), typed.recv_by(LIMIT).unwrap()), (1, 2));
+    // The first message of the typed end comes before its values, and is no JSON.
+    typed.send(&3).unwrap();
+    assert!(raw.recv_by(LIMIT).unwrap().bytes().starts_with(b"\xF5strait\x01\x03"));
+    assert_eq!(raw.recv_by(LIMIT).unwrap().bytes(), b"3");
+}
+
+#[test]
+fn a_first_message_after_values_is_passed_over_and_compared() {
+    let (raw, other) = Channel::pair().unwrap();
+    let typed = Typed::<u32, u32, Checked<Json>>::over(other);
+    send_untyped(&raw, 1);
+    assert_eq!(typed.recv_by(LIMIT).unwrap(), 1);
+    // The program without types sends its end to a program that makes a typed end of it.
+    let peer = Typed::<u32, u32, Checked<Json>>::over(raw);
+    peer.send(&2).unwrap();
+    assert_eq!(typed.recv_by(LIMIT).unwrap(), 2);
+    // Then the end goes on to a program that has other types.
+    let wrong = Typed::<u64, u32, Checked<Json>>::over(peer.into_channel());
+    wrong.send(&3).unwrap();
+    assert!(matches!(typed.recv_by(LIMIT), Err(RecvError::Schema(mismatch)) if mismatch.differs == Differs::Received));
+    assert!(matches!(typed.recv_by(LIMIT), Err(RecvError::Schema(_))));
+}
+
+#[test]
+fn a_long_value_of_a_peer_without_types_is_no_first_message() {
+    let (raw, other) = Channel::pair().unwrap();
+    let typed = Typed::<(), String, Json>::over(other);
+    for _ in 0..2 {
+        raw.send(&serde_json::to_vec(&"x".repeat(1 << 20)).unwrap()).unwrap();
+        assert_eq!(typed.recv_by(LIMIT).unwrap().len(), 1 << 20);
+    }
+}
+
+#[test]
+fn a_peer_without_types_is_refused_by_other_codecs() {
+    let (raw, other) = Channel::pair().unwrap();
+    let typed = Typed::<u32, u32, Postcard>::over(other);
+    raw.send(b"\x01").unwrap();
+    assert!(matches!(typed.recv_by(LIMIT), Err(RecvError::Untyped)));
+}

@@ -5,7 +5,9 @@
     one, other = pair(codec=codec.json)
 
 Both ends of a connection need one codec. `plain` is the default. It carries plain objects, arrays and handles, and
-executes nothing. A codec of your own is an object with the methods of `Codec`.
+executes nothing. `register` adds classes of yours to it. A codec of your own is an object with the methods of `Codec`;
+with an attribute `typed`, the number of a codec of the Rust crate `strait-typed` whose bytes it reads, it also receives
+from a typed channel.
 """
 
 from __future__ import annotations
@@ -15,8 +17,9 @@ from typing import Any, Protocol
 
 from ._errors import Malformed, NotPlain
 from ._native import Message, dumps, loads
+from ._registered import register
 
-__all__ = ["Codec", "json", "msgspec", "pickle", "plain"]
+__all__ = ["Codec", "json", "msgspec", "pickle", "plain", "register"]
 
 
 class Codec(Protocol):
@@ -45,6 +48,8 @@ class _Plain:
 
 class _Json:
     """Objects as JSON. No handles and no arrays."""
+
+    typed = 3
 
     def dumps(self, obj: Any) -> tuple[Any, list[Any]]:
         try:
@@ -79,6 +84,8 @@ class _Pickle:
 class msgspec:  # noqa: N801
     """Objects of a type, for example a `msgspec.Struct`, as MessagePack, by the package `msgspec`. What a peer sends is
     checked against the type."""
+
+    typed = 2
 
     def __init__(self, type: Any) -> None:
         import msgspec as package

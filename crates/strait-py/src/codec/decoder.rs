@@ -223,14 +223,19 @@ impl<'py, 'a> Decoder<'py, 'a> {
             extension::UUID => self.uuid(payload),
             extension::PATH => self.path(payload),
             code => {
-                let class = self.py.import("strait._errors")?.getattr("Unknown")?;
-                class.call1((code, PyBytes::new(self.py, payload)))
+                let module = self.py.import("strait._registered")?;
+                module.call_method1("loaded", (code, PyBytes::new(self.py, payload)))
             }
         }
     }
 
     fn handle(&mut self, payload: &[u8]) -> PyResult<Bound<'py, PyAny>> {
-        let index = rmp::decode::read_int::<usize, _>(&mut &*payload).ok();
+        let mut rest = payload;
+        let index = rmp::decode::read_int::<usize, _>(&mut rest).ok();
+        // A typed end of a Rust program says there which first messages it has exchanged.
+        if !matches!(rest, [] | [0..=3]) {
+            return Err(self.malformed("more bytes follow the index of a handle"));
+        }
         let handle = self.named_handle(index)?;
         Ok(handles::received(self.py, handle)?.into_bound(self.py))
     }

@@ -192,6 +192,11 @@ impl Encoder {
 
     fn other(&mut self, object: &Bound<'_, PyAny>) -> Result<(), Failed> {
         let py = object.py();
+        let registered = py.import("strait._registered")?.call_method1("dumped", (object,))?;
+        if !registered.is_none() {
+            let (code, payload): (i8, Bound<'_, PyAny>) = registered.extract()?;
+            return self.extension_of(code, &payload);
+        }
         if self.array(object)? {
             return Ok(());
         }

@@ -9,7 +9,7 @@ use crate::output::Output;
 
 /// A codec for types that derive `postcard_schema::Schema`: encodes as `C`, and the first message of the channel has
 /// keys of both types. If the two programs have different definitions, their first receive fails with an error that
-/// names both types.
+/// names both types. A peer that sends no first message, such as a program in Python, is not compared.
 ///
 /// The key covers the names of fields and variants, their order and their types. The names of the types, comments and
 /// the paths of modules do not matter. Keys find mistakes; they are no protection against a dishonest peer.
@@ -18,6 +18,7 @@ pub struct Checked<C = Postcard>(std::marker::PhantomData<C>);
 
 impl<C: Codec<T>, T: Schema + ?Sized> Codec<T> for Checked<C> {
     const ID: u8 = C::ID;
+    const SELF_DESCRIBING: bool = C::SELF_DESCRIBING;
 
     fn key() -> Option<u64> {
         let mut key = Key(0xCBF2_9CE4_8422_2325);

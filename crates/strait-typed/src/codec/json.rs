@@ -13,6 +13,7 @@ pub struct Json(());
 
 impl<T: ?Sized> Codec<T> for Json {
     const ID: u8 = 3;
+    const SELF_DESCRIBING: bool = true;
 }
 
 impl<T: Serialize + ?Sized> Encode<T> for Json {

@@ -31,6 +31,11 @@ pub trait Codec<T: ?Sized> {
     /// from 128 on.
     const ID: u8;
 
+    /// Whether the bytes of a value name its fields and types, as those of MessagePack and JSON do. An end with such a
+    /// codec also receives from a peer that sends no first message, for example from a program in another language; the
+    /// types are then not compared. No value of such a codec may begin with the bytes of a first message.
+    const SELF_DESCRIBING: bool = false;
+
     /// Returns a key of the type's shape: equal keys mean that both ends read the same bytes as the same value.
     /// Returns `None` for a codec that does not know the shape; then shapes are not compared.
     fn key() -> Option<u64> {

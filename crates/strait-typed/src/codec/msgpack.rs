@@ -6,9 +6,14 @@ use serde::{Deserialize, Serialize};
 
 use super::{Codec, Decode, Encode, Malformed, within_limits};
 use crate::output::Output;
+use crate::scratch;
 
 /// [MessagePack](https://msgpack.org): self-describing, with the names of fields and variants. Programs in other
 /// languages read it (in Python: `msgpack.unpackb`).
+///
+/// Handles and [`Array`](crate::Array)s are extension types, as in the codec `plain` of the Python package `strait-ipc`:
+/// a program in Rust and a program in Python can be the two ends of a channel. The page [messages between
+/// languages](https://github.com/strait-ipc/strait/blob/main/docs/reference/messagepack.md) lists the bytes.
 ///
 /// A receiver ignores fields that it does not know, and a missing field may have a default (`#[serde(default)]`), so
 /// the definitions of the two programs may differ.
@@ -17,10 +22,12 @@ pub struct MsgPack(());
 
 impl<T: ?Sized> Codec<T> for MsgPack {
     const ID: u8 = 2;
+    const SELF_DESCRIBING: bool = true;
 }
 
 impl<T: Serialize + ?Sized> Encode<T> for MsgPack {
     fn encode(value: &T, out: &mut Output<'_>) -> Result<(), String> {
+        scratch::encode_extensions();
         let mut serializer = rmp_serde::Serializer::new(out).with_struct_map();
         value.serialize(&mut serializer).map_err(|error| error.to_string())
     }
@@ -28,6 +35,7 @@ impl<T: Serialize + ?Sized> Encode<T> for MsgPack {
 
 impl<'de, T: Deserialize<'de>> Decode<'de, T> for MsgPack {
     fn decode(bytes: &'de [u8]) -> Result<T, Malformed> {
+        scratch::decode_extensions();
         let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
         let value = within_limits(&mut deserializer, bytes.len()).map_err(|what| Malformed::new(None, what))?;
         // Only the end of the bytes fails with this error.
