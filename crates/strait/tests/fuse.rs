@@ -4,6 +4,8 @@
 mod common;
 
 use std::io::Read;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc;
 use std::time::Duration;
 
 use common::travel::{Book, MIXED, NoLedger, Random, Sizes, TINY, Traveller, balance};
@@ -654,4 +656,47 @@ fn mover() {
         let handles = message.take_handles().unwrap();
         parent.send_by(Outgoing::new(message.bytes()).handles(handles), DEADLINE).unwrap();
     }
+}
+
+/// Shows that the ends in messages which a fuse prepends for a far end in this process are closed if that far end is
+/// closed during the fuse: the other end of each is told. Some of the rounds close the far end between two steps of the
+/// fuse.
+#[test]
+fn ends_in_messages_for_a_far_end_that_is_closed_meanwhile_are_closed() {
+    die_of_panics();
+    let mut random = Random(seed());
+    let (to_closer, ends) = mpsc::channel::<(Channel, u64)>();
+    let turn = AtomicU32::new(0);
+    std::thread::scope(|scope| {
+        let turn = &turn;
+        scope.spawn(move || {
+            for (end, delay) in ends {
+                turn.store(1, Ordering::Release);
+                (0..delay).for_each(|_| std::hint::spin_loop());
+                drop(end);
+                turn.store(2, Ordering::Release);
+            }
+        });
+        let await_turn = |wanted| {
+            while turn.load(Ordering::Acquire) < wanted {
+                std::hint::spin_loop();
+            }
+        };
+        for round in 0..times(20_000) {
+            let ((a, b), (c, d)) = (Channel::pair().unwrap(), Channel::pair().unwrap());
+            let (inside, outside) = Channel::pair().unwrap();
+            a.send(Outgoing::new(b"an end").handle(inside)).unwrap();
+            // In every second round the other far end stays open.
+            let a = (round % 2 == 0).then_some(a);
+            turn.store(0, Ordering::Release);
+            to_closer.send((d, random.below(2000))).unwrap();
+            await_turn(1);
+            b.fuse(c, Deadline::NEVER).unwrap();
+            await_turn(2);
+            let told = outside.recv_by(DEADLINE).unwrap_err();
+            assert_eq!(told, Error::PeerClosed, "in round {round}");
+            drop(a);
+        }
+        drop(to_closer);
+    });
 }

@@ -47,7 +47,7 @@ use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use crate::lane::arena::SMALL;
-use crate::lane::mailbox;
+use crate::lane::mailbox::{self, Parcel};
 use crate::lane::{Lane, Name};
 use crate::link::packet::PayloadMemory;
 use crate::link::{Attachments, InUse, Link};
@@ -136,6 +136,7 @@ impl Channel {
             .check()
             .and(other.end.born.check())
             .and_then(|()| fuse(&self.end, &other.end, deadline.into()));
+        deferred::run();
         match fused {
             Ok(()) => {
                 // Ends that were fused are marked as sent, so dropping them closes nothing. An end without another
@@ -143,10 +144,7 @@ impl Channel {
                 drop((self, other));
                 Ok(())
             }
-            Err(error) => {
-                deferred::run();
-                Err(FuseError { error, channels: (self, other) })
-            }
+            Err(error) => Err(FuseError { error, channels: (self, other) }),
         }
     }
 }
@@ -238,6 +236,16 @@ fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
 /// as they were.
 fn join(one: &End, other: &End) -> Result<(), Error> {
     let (mut near, mut far) = (Half::of(one)?, Half::of(other)?);
+    let joined = join_halves(&mut near, &mut far);
+    let unread = [near.take_unread(), far.take_unread()];
+    drop((near, far));
+    unread.into_iter().flatten().for_each(|parcel| parcel.close());
+    joined
+}
+
+/// Does what [`join`] does, with the two near ends held. A prepended backlog that no far end will receive stays in the
+/// mailbox, for the caller to take.
+fn join_halves<'a>(near: &mut Half<'a>, far: &mut Half<'a>) -> Result<(), Error> {
     for end in ends_in(near.rx.ends_in_backlog()).into_iter().chain(ends_in(far.rx.ends_in_backlog())) {
         if end.is_other_end_of(&near.tx) || end.is_other_end_of(&far.tx) {
             return Err(Error::OwnChannel);
@@ -249,12 +257,12 @@ fn join(one: &End, other: &End) -> Result<(), Error> {
         let alone = (near.is_alone(), far.is_alone());
         let joined = match alone {
             (true, true) => return Ok(()),
-            (true, false) => far.bring_all_from(&mut near).map(|()| true),
-            (false, true) => near.bring_all_from(&mut far).map(|()| true),
-            (false, false) => fuse_held(&mut near, &mut far).inspect(|joined| {
+            (true, false) => far.bring_all_from(near).map(|()| true),
+            (false, true) => near.bring_all_from(far).map(|()| true),
+            (false, false) => fuse_held(near, far).inspect(|joined| {
                 if *joined {
-                    one.set_sent();
-                    other.set_sent();
+                    near.end.set_sent();
+                    far.end.set_sent();
                 }
             }),
         };
@@ -279,11 +287,22 @@ struct Half<'a> {
     tries: u64,
     /// Number of descriptors that were sent over the socket for the records that are staged for the far end.
     descriptors: usize,
+    /// The token and the number of the prepended backlog that lies in the mailbox of this process for the far end,
+    /// until its record is committed. `None` if there is none.
+    unread: Option<(u128, u64)>,
 }
 
 impl<'a> Half<'a> {
     fn of(end: &'a End) -> Result<Self, Error> {
-        Ok(Self { end, tx: end.tx.lock(Deadline::NOW)?, rx: end.rx.lock(Deadline::NOW)?, tries: 0, descriptors: 0 })
+        let (tx, rx) = (end.tx.lock(Deadline::NOW)?, end.rx.lock(Deadline::NOW)?);
+        Ok(Self { end, tx, rx, tries: 0, descriptors: 0, unread: None })
+    }
+
+    /// Takes the prepended backlog out of the mailbox if its record was not committed, because the far end was closed
+    /// during the fuse: no end will receive these messages. The caller closes the parcel once it holds no lock.
+    fn take_unread(&mut self) -> Option<Box<dyn Parcel>> {
+        let (token, number) = self.unread.take()?;
+        mailbox::take(token, number, 0)
     }
 
     /// Returns whether sending to the far end has ended: the far end was closed, its process died, or its process broke
@@ -401,7 +420,9 @@ impl<'a> Half<'a> {
         self.tx.producer.write(slot, 0, &number.to_le_bytes());
         let handles = vec![Handle::from(holder)];
         let in_transit = in_transit::of_handles(&handles, self.tx.lane.is_other_here());
-        // Marked as committed, as if the record were in the ring: no sender takes it back.
+        self.unread = Some((self.tx.lane.token_out(), number));
+        // Marked as committed, as if the record were in the ring. If the far end is closed before, this half takes the
+        // backlog back.
         local::leave(&mut self.tx, number, MessageExtras::with_handles(handles), in_transit, true);
         Ok(())
     }
@@ -416,6 +437,9 @@ impl<'a> Half<'a> {
         let Some(ended) = self.end.commit_once(&mut self.tx) else {
             // This end is about to be dropped, but the descriptors are in flight like those of any message.
             self.tx.note_in_flight_up_to_here(descriptors);
+            // A process with the memory of the ring may have told the far end that this end is gone. Then the far end
+            // has not read the record.
+            self.unread = self.unread.filter(|_| self.tx.lane.has_other_left());
             return true;
         };
         // A correct end that is held freezes no ring.
