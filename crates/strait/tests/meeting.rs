@@ -543,6 +543,32 @@ fn holds_the_lock_of_a_name(argument: &str) {
     let _ = parent.recv();
 }
 
+/// Shows that no call waits for a process that is taking the name of a dead listener, and may be stopped: neither a
+/// call that removes the names of dead listeners, nor a bind of another name.
+#[test]
+fn a_process_that_takes_the_name_of_a_dead_listener_holds_up_nobody() {
+    let names = Names::new("taken-over");
+    std::fs::set_permissions(&names.0, std::fs::Permissions::from_mode(0o700)).unwrap();
+    start_server("server until killed", &names, "dead").kill();
+    let argument = format!("{} dead", names.path());
+    let (mut actor, channel) = common::spawn_with("holds the lock of a name", &argument, &Options::new());
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"held");
+    let (done, pruned) = mpsc::channel();
+    let directory = names.0.clone();
+    std::thread::spawn(move || {
+        let removed = strait::meet::prune(Some(&directory));
+        let bound = Listener::builder().directory(&directory).bind("other");
+        done.send((removed, bound)).unwrap();
+    });
+    let (removed, bound) = pruned.recv_timeout(DEADLINE).expect("the calls wait for the process with the lock");
+    assert_eq!(removed.unwrap(), [""; 0]);
+    drop(bound.unwrap());
+    assert_eq!(names.all(), [".dead.lock", "dead"]);
+    actor.kill();
+    assert_eq!(strait::meet::prune(Some(&names.0)).unwrap(), ["dead"]);
+    assert_eq!(names.all(), [""; 0]);
+}
+
 /// Shows that the death of a process that holds the lock of a name lets another process bind the name.
 #[test]
 fn a_process_that_ends_while_it_takes_a_name_leaves_it_to_others() {

@@ -8,7 +8,7 @@ use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::path::{Path, PathBuf};
-use std::sync::{Mutex, MutexGuard};
+use std::sync::{Mutex, MutexGuard, TryLockError};
 use std::time::{Duration, SystemTime};
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -70,6 +70,10 @@ const OTHER_OWNER: &str = "it belongs to another user: chown it, or use a direct
 
 /// The reason, as errors name it, for which a directory is refused that this user may not open or make.
 const NO_ACCESS: &str = "this user may not open or make it: use a directory of this user";
+
+/// A mutex that a thread of this process holds together with the kernel's lock of a name. The kernel's lock excludes
+/// other processes, but not the other threads of this process.
+static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
 impl Directory {
     /// Opens the directory `path` and checks that it meets `demand`. Returns `None` if the path does not exist; fails
@@ -133,22 +137,42 @@ impl Directory {
     /// The lock is on a file that only the owner of the directory can open, because a process that can open a file can
     /// lock it. Locks of this kind belong to a process, so a child that inherits the open file does not hold the lock.
     fn lock(&self, name: &str) -> Result<Locked<'_>, Error> {
-        /// A mutex that a thread of this process holds together with the kernel's lock. The kernel's lock excludes
-        /// other processes, but not the other threads of this process.
-        static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
         let turn = unpoisoned(TURN.get());
         let name = format!(".{name}.lock");
         loop {
             let file = self.open_lock(&name)?;
             let lock = || rustix::fs::fcntl_lock(&file, FlockOperation::LockExclusive);
             rustix::io::retry_on_intr(|| call("fcntl(F_SETLKW)", lock)).named("fcntl(F_SETLKW)")?;
-            let stat = call("fstat", || rustix::fs::fstat(&file)).named("fstat")?;
-            // The process that had the lock has removed the file. There may be a new file by now, locked by another
-            // process.
-            if self.file_id(&name).is_ok_and(|there| there == FileId::of(&stat)) {
+            if self.is_lock(&name, &file)? {
                 return Ok(Locked { directory: self, name, _file: file, _turn: turn });
             }
         }
+    }
+
+    /// Locks the listener name `name` as [`lock`](Self::lock) does, but never waits: returns `None` if a process or
+    /// another thread of this process holds the lock.
+    fn try_lock(&self, name: &str) -> Result<Option<Locked<'_>>, Error> {
+        let turn = match TURN.get().try_lock() {
+            Ok(turn) => turn,
+            Err(TryLockError::Poisoned(poisoned)) => poisoned.into_inner(),
+            Err(TryLockError::WouldBlock) => return Ok(None),
+        };
+        let name = format!(".{name}.lock");
+        let file = self.open_lock(&name)?;
+        let lock = || rustix::fs::fcntl_lock(&file, FlockOperation::NonBlockingLockExclusive);
+        match rustix::io::retry_on_intr(|| call("fcntl(F_SETLK)", lock)) {
+            Err(Errno::AGAIN | Errno::ACCESS) => return Ok(None),
+            locked => locked.named("fcntl(F_SETLK)")?,
+        }
+        let is_lock = self.is_lock(&name, &file)?;
+        Ok(is_lock.then(|| Locked { directory: self, name, _file: file, _turn: turn }))
+    }
+
+    /// Returns whether the open file `file` is still the lock file with the name `name`. Otherwise the process that had
+    /// the lock has removed the file; there may be a new file by now, locked by another process.
+    fn is_lock(&self, name: &str, file: &OwnedFd) -> Result<bool, Error> {
+        let stat = call("fstat", || rustix::fs::fstat(file)).named("fstat")?;
+        Ok(self.file_id(name).is_ok_and(|there| there == FileId::of(&stat)))
     }
 
     fn open_lock(&self, name: &str) -> Result<OwnedFd, Error> {
@@ -209,14 +233,14 @@ impl Directory {
 
     /// Removes the listener name `name` if no process listens under it and its socket belongs to this user. Returns
     /// whether the name was removed. The lock keeps the name of a listener that is being made: such a socket has a name
-    /// before it listens.
+    /// before it listens. So if another process holds the lock, which may be stopped, nothing is removed.
     pub(crate) fn prune(&self, name: &str) -> Result<bool, Error> {
         let is_dead =
             || self.look(name).and_then(|found| found.map_or(Ok(false), |found| found.is_live().map(|is| !is)));
         if !is_dead()? {
             return Ok(false);
         }
-        let _locked = self.lock(name)?;
+        let Some(_locked) = self.try_lock(name)? else { return Ok(false) };
         if !is_dead()? {
             return Ok(false);
         }
