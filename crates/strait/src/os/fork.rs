@@ -148,11 +148,11 @@ impl<T: Send + Sync> PerProcess<T> {
 }
 
 #[cfg(test)]
-mod tests {
+pub(crate) mod tests {
     use super::*;
 
     /// Calls `is_so` in a forked child of this process. Returns `true` if `is_so` returned `true` there.
-    fn holds_in_a_child(is_so: impl FnOnce() -> bool) -> bool {
+    pub(crate) fn holds_in_a_child(is_so: impl FnOnce() -> bool) -> bool {
         let mut status = 0;
         // SAFETY: the child ends without returning; the status is a valid place to write to.
         unsafe {

@@ -582,6 +582,7 @@ impl Drop for Charge {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::fork::tests::holds_in_a_child;
 
     /// Returns the bytes of memory that the ledger counts, and the bytes and the descriptors that its account counts.
     fn counted(ledger: &Ledger) -> [u64; 3] {
@@ -604,6 +605,23 @@ mod tests {
             drop(charge);
             assert_eq!(counted(&ledger), [0; 3]);
         }
+    }
+
+    /// Shows that a child of `fork` can drop the charges of its parent, whatever threads of the parent were doing: in
+    /// the child, a lock of the account that another thread held is never released.
+    #[test]
+    fn a_child_gives_nothing_back_and_waits_for_no_lock() {
+        let ledger = Ledger::new(Some(1000));
+        let charge = ledger.charge(Amounts::of(Resource::Memory, 1000)).unwrap().unwrap();
+        // The test's own thread holds the lock; to the child this looks like a lock of a thread that it does not have.
+        let lock = unpoisoned(&ledger.account().user.state);
+        assert!(holds_in_a_child(|| {
+            charge.release();
+            counted(&ledger)[1] == 1000
+        }));
+        drop(lock);
+        charge.release();
+        assert_eq!(counted(&ledger), [0; 3]);
     }
 
     #[test]

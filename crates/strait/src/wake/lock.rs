@@ -227,16 +227,19 @@ mod tests {
 
     #[test]
     fn a_blocking_holder_makes_others_time_out_or_fail_at_once() {
-        let lock = Lock::new(());
+        let lock: &'static Lock<()> = Box::leak(Box::new(Lock::new(())));
         let held = lock.lock(Deadline::NEVER).unwrap();
         held.mark_blocking();
-        std::thread::scope(|scope| {
-            scope.spawn(|| {
-                assert_eq!(lock.lock(Deadline::NOW).err(), Some(Error::WouldBlock));
-                let begin = Instant::now();
-                assert_eq!(lock.lock(Deadline::after(Duration::from_millis(20))).err(), Some(Error::TimedOut));
-                assert!(begin.elapsed() >= Duration::from_millis(20));
-            });
+        let (done, ended) = std::sync::mpsc::channel();
+        std::thread::spawn(move || {
+            let at_once = lock.lock(Deadline::NOW).err();
+            let begin = Instant::now();
+            let later = lock.lock(Deadline::after(Duration::from_millis(20))).err();
+            let _ = done.send((at_once, later, begin.elapsed()));
         });
+        // Not the end of a scope: a thread that waits on after its deadline would never end.
+        let (at_once, later, took) = ended.recv_timeout(Duration::from_secs(60)).expect("both calls end");
+        assert_eq!((at_once, later), (Some(Error::WouldBlock), Some(Error::TimedOut)));
+        assert!(took >= Duration::from_millis(20));
     }
 }
