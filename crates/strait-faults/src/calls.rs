@@ -17,6 +17,7 @@ const ERRORS: &[(&str, &[&str])] = &[
     ("fcntl(F_GETFL)", &["EPERM"]),
     ("fcntl(F_GET_SEALS)", &["EPERM", "ENOSYS"]),
     ("fcntl(F_SETFD)", &["EPERM"]),
+    ("fcntl(F_SETLK)", &["EINTR", "ENOMEM", "EPERM"]),
     ("fcntl(F_SETLKW)", &["EINTR", "ENOMEM", "EPERM"]),
     ("fchmod", &["EPERM"]),
     ("fstat", &["ENOMEM", "EPERM"]),

@@ -74,6 +74,8 @@ struct Worker {
     /// If the process is stopped: since when and until when, in nanoseconds of the shared clock.
     stopped: Option<(u64, u64)>,
     short: Option<(Resource, u64)>,
+    /// The time of the last look at the process.
+    looked: u64,
     watches: [Watch; WALKERS],
 }
 
@@ -234,7 +236,7 @@ impl World {
             command.arg("--hold");
         }
         let child = command.spawn().expect("a process");
-        Worker { life: number, child, stopped: None, short: None, watches: Default::default() }
+        Worker { life: number, child, stopped: None, short: None, looked: now(), watches: Default::default() }
     }
 
     fn life(&self, at: usize) -> &'static Life {
@@ -466,6 +468,21 @@ impl World {
     }
 }
 
+/// Returns the numbers of the threads of a process.
+fn threads_of(pid: u32) -> impl Iterator<Item = u32> {
+    let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
+}
+
+/// Returns whether a thread waits for work that the kernel does for all processes, which the thread can neither avoid
+/// nor end: it looks which sockets nobody can receive any more, before the thread sends another socket; or it has each
+/// processor give up the pages that it holds back, before a memory is sealed. On a machine with other work each can
+/// take seconds. Returns `false` if this process may not see the thread's stack.
+fn waits_for_kernel(pid: u32, thread: u32) -> bool {
+    let stack = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stack")).unwrap_or_default();
+    stack.contains("__flush_work") && (stack.contains("_sendmsg") || stack.contains("lru_add_drain_all"))
+}
+
 fn first_free_descriptor(pid: u32) -> Option<u64> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     let mut open: Vec<u64> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -496,11 +513,28 @@ impl World {
                 let said = life.said();
                 return Err(Wrong(format!("process {number} ended by itself: {status} {said}"), None));
             }
+            self.notice_waits_for_kernel(at);
             for walker in 0..WALKERS {
                 self.watch_thread(at, walker)?;
             }
         }
         Ok(())
+    }
+
+    /// Adds up the time for which a thread of a process [waits for the kernel](waits_for_kernel) although its deadline
+    /// is over. A wait counts from one look at the process to the next.
+    fn notice_waits_for_kernel(&mut self, at: usize) {
+        let life = self.life(at);
+        let since = std::mem::replace(&mut self.workers[at].looked, now());
+        let is_late = |walk: &Walk| {
+            let is_in_call = walk.calls.load(SeqCst) % 2 == 1;
+            is_in_call && now() > walk.begin.load(SeqCst) + walk.patience.load(SeqCst)
+        };
+        let pid = life.pid.load(SeqCst);
+        // Any thread of the process: it may have a lock for which a late thread waits.
+        if life.walks.iter().any(is_late) && threads_of(pid).any(|thread| waits_for_kernel(pid, thread)) {
+            life.in_kernel.fetch_add(now() - since, SeqCst);
+        }
     }
 
     fn watch_thread(&mut self, at: usize, walker: usize) -> Result<(), Wrong> {
@@ -513,7 +547,8 @@ impl World {
         }
         let stopped_now = self.workers[at].stopped.map_or(0, |(since, _)| now() - since);
         let delayed = self.delayed(at);
-        let held_up = delayed + life.stopped.load(SeqCst) + stopped_now + self.ledger.pauses.load(SeqCst);
+        let in_kernel = life.in_kernel.load(SeqCst);
+        let held_up = delayed + life.stopped.load(SeqCst) + stopped_now + in_kernel + self.ledger.pauses.load(SeqCst);
         let there = awaited(walk).find(|end| self.is_there(walk, *end));
         let watch = &mut self.workers[at].watches[walker];
         match (there, watch.overlooked) {
@@ -635,7 +670,7 @@ impl World {
         format!(
             "{:.1} s, {} processes at a time, faults {:05b}, {} channels, {} fused, {} messages accepted, {} received, \
              {kills} kills, {stops} stops, {descriptors} + {memory} shortages, at most {} KiB kept, \
-             {} guests, {} reports",
+             {} guests, {} reports, late calls waited for the kernel for {} ms",
             (now() - self.begin) as f64 / 1e9,
             self.workers.len(),
             self.faults,
@@ -646,6 +681,7 @@ impl World {
             kept >> 10,
             self.ledger.guests.load(SeqCst),
             self.ledger.reports.load(SeqCst),
+            self.ledger.lives.iter().map(|life| life.in_kernel.load(SeqCst)).sum::<u64>() / 1_000_000,
         )
     }
 

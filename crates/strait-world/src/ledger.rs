@@ -211,8 +211,8 @@ impl End {
         }
     }
 
-    /// Returns the number of a call that was sent and neither answered nor cancelled; with `only_new`, of one whose request
-    /// was not received.
+    /// Returns the number of a call that was sent and neither answered nor cancelled; with `only_new`, of one whose
+    /// request was not received.
     pub(crate) fn open_call(&self, only_new: bool) -> Option<u64> {
         let first = if only_new { self.received.load(SeqCst) } else { 0 };
         let numbers = self.asks.iter().filter_map(|ask| (ask.load(SeqCst) >> 3).checked_sub(1));
@@ -224,8 +224,8 @@ impl End {
         self.received.load(SeqCst) < self.accepted.load(SeqCst)
     }
 
-    /// Returns the messages in which the end arrived before their sender had recorded that they were accepted, as streams
-    /// and numbers.
+    /// Returns the messages in which the end arrived before their sender had recorded that they were accepted, as
+    /// streams and numbers.
     pub(crate) fn unsettled(&self) -> impl Iterator<Item = (u32, u64)> {
         self.unsettled.iter().filter_map(|place| match Place::of(place.load(SeqCst)) {
             Place::Riding { stream, number } => Some((stream, number)),
@@ -294,6 +294,9 @@ pub(crate) struct Life {
     shortages_over: AtomicU64,
     /// Nanoseconds for which the process was stopped.
     pub(crate) stopped: AtomicU64,
+    /// Nanoseconds for which a thread of the process that was past its deadline waited for work that the kernel does
+    /// for all processes, as far as the controller noticed.
+    pub(crate) in_kernel: AtomicU64,
     /// 1 once the process has started its threads, so that faults may begin.
     pub(crate) is_ready: AtomicU32,
     /// The end that the recorded mistake is about, plus 1; 0 for none.
@@ -431,8 +434,8 @@ impl Ledger {
         }
     }
 
-    /// Returns the ends whose streams `end` receives, one after the other: the end that was made as its other end; if that
-    /// was fused, or is being fused, the end at which the fused channel goes on; and so on.
+    /// Returns the ends whose streams `end` receives, one after the other: the end that was made as its other end; if
+    /// that was fused, or is being fused, the end at which the fused channel goes on; and so on.
     pub(crate) fn far_ends(&self, end: u32) -> impl Iterator<Item = u32> {
         let next = |far: &u32| match self.end(*far).place() {
             Place::Fusing { with, .. } | Place::Fused { with } => Some(other(with)),

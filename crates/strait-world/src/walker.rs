@@ -88,12 +88,17 @@ struct HeldUp {
     /// lock that this one needs.
     delayed: u64,
     stopped: u64,
+    /// The time for which a thread of this process waited for the kernel: another thread may wait for its lock.
+    in_kernel: u64,
     paused: u64,
 }
 
 impl HeldUp {
     fn since(&self, before: Self) -> u64 {
-        self.delayed.saturating_sub(before.delayed) + (self.stopped - before.stopped) + (self.paused - before.paused)
+        self.delayed.saturating_sub(before.delayed)
+            + (self.stopped - before.stopped)
+            + (self.in_kernel - before.in_kernel)
+            + (self.paused - before.paused)
     }
 }
 
@@ -180,7 +185,7 @@ impl Walker {
         let walk = &life.walks[number];
         walk.thread.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, SeqCst);
         process.count_delays_of_this_thread();
-        let nothing = HeldUp { ran: 0, delayed: 0, stopped: 0, paused: 0 };
+        let nothing = HeldUp { ran: 0, delayed: 0, stopped: 0, in_kernel: 0, paused: 0 };
         Self {
             process,
             life,
@@ -228,6 +233,7 @@ impl Walker {
             ran: self.delay.ran_and_waited().0,
             delayed: self.process.delayed(),
             stopped: self.life.stopped.load(SeqCst),
+            in_kernel: self.life.in_kernel.load(SeqCst),
             paused: self.process.ledger.pauses.load(SeqCst),
         }
     }
@@ -476,7 +482,8 @@ impl Walker {
         }
     }
 
-    /// Connects to the process in this slot, by a channel of this class. The channel's first message says which channel it is.
+    /// Connects to the process in this slot, by a channel of this class. The channel's first message says which channel
+    /// it is.
     fn connect(&mut self, slot: u64, class: u64) {
         let Some(end) = self.process.ledger.new_channel(class) else { return };
         self.book(end).put(self.here());
