@@ -474,13 +474,15 @@ fn threads_of(pid: u32) -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Returns whether a thread waits for work that the kernel does for all processes, which the thread can neither avoid
-/// nor end: it looks which sockets nobody can receive any more, before the thread sends another socket; or it has each
-/// processor give up the pages that it holds back, before a memory is sealed. On a machine with other work each can
-/// take seconds. Returns `false` if this process may not see the thread's stack.
+/// Returns whether a thread waits for work that the kernel does for all processes, which the thread cannot end: it looks
+/// which sockets nobody can receive any more, before the thread sends another socket; it has each processor give up the
+/// pages that it holds back, before a memory is sealed; or it waits for a grace period, before it closes an inotify
+/// instance. On a machine with other work each can take seconds. Returns `false` if this process may not see the
+/// thread's stack.
 fn waits_for_kernel(pid: u32, thread: u32) -> bool {
     let stack = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stack")).unwrap_or_default();
-    stack.contains("__flush_work") && (stack.contains("_sendmsg") || stack.contains("lru_add_drain_all"))
+    let callers = ["_sendmsg", "lru_add_drain_all", "fsnotify_destroy_group"];
+    stack.contains("__flush_work") && callers.iter().any(|caller| stack.contains(caller))
 }
 
 fn first_free_descriptor(pid: u32) -> Option<u64> {
