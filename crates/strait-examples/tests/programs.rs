@@ -73,6 +73,11 @@ fn a_thousand_clients_are_served() {
 }
 
 #[test]
+fn tasks_wait_without_tokio() {
+    assert_eq!(run(env!("CARGO_BIN_EXE_without-tokio"), &[]), "6000 messages of 30 clients came back\n");
+}
+
+#[test]
 fn a_service_opens_files_for_its_client() {
     let said = run(env!("CARGO_BIN_EXE_rpc"), &[]);
     let lines: Vec<_> = said.lines().collect();

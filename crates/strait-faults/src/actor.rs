@@ -156,7 +156,7 @@ impl Actor {
         match call() {
             Ok(done) => Ok(done),
             // The socket was refused a packet once.
-            Err(error @ (Error::WouldBlock | Error::NotASocket)) if self.expect == Expect::Refusal => {
+            Err(error @ (Error::WouldBlock | Error::NotASocket(_))) if self.expect == Expect::Refusal => {
                 Err(Stop::GaveUp(error))
             }
             Err(error) => {

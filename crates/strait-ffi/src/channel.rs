@@ -414,7 +414,7 @@ pub unsafe extern "C" fn strait_channel_over(
         let (channel, options) =
             unsafe { (args::out(channel, ptr::null_mut(), "channel is NULL")?, self::options(options)?) };
         if socket < 0 {
-            return Err(Failure::Strait(Error::NotASocket));
+            return Err(Failure::Strait(Error::NotASocket("negative, so not open")));
         }
         // The library takes a duplicate, so that the caller's descriptor is untouched if this fails.
         // SAFETY: only the kernel uses the number, and fails if no descriptor is open there.
@@ -422,7 +422,7 @@ pub unsafe extern "C" fn strait_channel_over(
         if copy < 0 {
             return Err(Failure::Strait(match std::io::Error::last_os_error().raw_os_error() {
                 Some(libc::EMFILE) => Error::NoDescriptors,
-                _ => Error::NotASocket,
+                _ => Error::NotASocket("not an open file"),
             }));
         }
         // SAFETY: the descriptor was made just now, and has no other owner.

@@ -19,6 +19,7 @@ mod args;
 pub mod calls;
 pub mod channel;
 pub mod deadline;
+pub mod halves;
 pub mod handle;
 pub mod in_place;
 pub mod meeting;

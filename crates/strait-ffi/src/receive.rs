@@ -109,6 +109,13 @@ impl strait_message {
         Ok(self.taken.take_one(index))
     }
 
+    /// Closes the handles that were not taken, and returns the message, to receive into.
+    #[inline]
+    pub(crate) fn emptied(&mut self) -> &mut Message {
+        self.clear();
+        &mut self.message
+    }
+
     #[inline]
     fn clear(&mut self) {
         if self.received.is_some() {
@@ -287,34 +294,53 @@ pub unsafe extern "C" fn strait_recv_into(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // `len` may lie anywhere, even in the buffer. So it is no reference, and is written once the buffer is not
-        // borrowed any more.
         // SAFETY: the header requires all the pointers to be valid.
-        let (using, buffer, len, mut handles) = unsafe {
+        unsafe {
             let len = args::Place::new(len, 0, "len is NULL")?;
-            (enter(channel)?, args::buffer(buffer.cast(), capacity)?, len, handles.as_mut())
-        };
-        if let Some(handles) = &mut handles {
-            handles.clear();
-            handles.message = Message::new();
-        }
-        let received = using.channel().recv_into(buffer, until(deadline)).map_err(|error| using.failure(error));
-        match received {
-            Ok(received) => {
-                len.set(received.len());
-                if let Some(handles) = handles {
-                    handles.received = Some(received);
-                }
-                Ok(())
-            }
-            Err(failure) => {
-                if let Failure::Strait(strait::Error::BufferTooSmall { needed }) = failure {
-                    len.set(needed);
-                }
-                Err(failure)
-            }
+            let using = enter(channel)?;
+            receive_into(buffer, capacity, &len, handles, |buffer| {
+                using.channel().recv_into(buffer, until(deadline)).map_err(|error| using.failure(error))
+            })
         }
     })
+}
+
+/// Receives a message into a buffer of C code by `receive`. `len` gets the number of bytes, or the needed capacity if the
+/// buffer is too small.
+///
+/// # Safety
+/// `buffer` is a buffer of `capacity` bytes, and `handles` is `NULL` or a message, which only this function call uses.
+#[inline]
+pub(crate) unsafe fn receive_into(
+    buffer: *mut c_void,
+    capacity: usize,
+    len: &args::Place<usize>,
+    handles: *mut strait_message,
+    receive: impl FnOnce(&mut [u8]) -> Result<Received, Failure>,
+) -> Result<(), Failure> {
+    // `len` may lie anywhere, even in the buffer. So it is no reference, and is written once the buffer is not borrowed
+    // any more.
+    // SAFETY: the caller's promise.
+    let (buffer, mut handles) = unsafe { (args::buffer(buffer.cast(), capacity)?, handles.as_mut()) };
+    if let Some(handles) = &mut handles {
+        handles.clear();
+        handles.message = Message::new();
+    }
+    match receive(buffer) {
+        Ok(received) => {
+            len.set(received.len());
+            if let Some(handles) = handles {
+                handles.received = Some(received);
+            }
+            Ok(())
+        }
+        Err(failure) => {
+            if let Failure::Strait(strait::Error::BufferTooSmall { needed }) = failure {
+                len.set(needed);
+            }
+            Err(failure)
+        }
+    }
 }
 
 /// Receives the queued messages, at most `count` and at least one; waits for the first message until the deadline.

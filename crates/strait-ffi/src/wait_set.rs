@@ -98,7 +98,7 @@ pub unsafe extern "C" fn strait_wait_set_free(set: *mut strait_wait_set) {
 ///
 /// # Safety
 /// `set` is `NULL`, or a set of the caller's that stays during the function call.
-unsafe fn set<'a>(set: *const strait_wait_set) -> Result<&'a strait_wait_set, Failure> {
+pub(crate) unsafe fn set<'a>(set: *const strait_wait_set) -> Result<&'a strait_wait_set, Failure> {
     // SAFETY: the caller's promise.
     unsafe { args::reference(set, "set is NULL") }
 }
@@ -134,7 +134,7 @@ fn interest(interest: strait_events) -> Result<Interest, Failure> {
 }
 
 /// Converts a mode of C code to the Rust type.
-fn mode(mode: strait_mode) -> Result<Mode, Failure> {
+pub(crate) fn mode(mode: strait_mode) -> Result<Mode, Failure> {
     match mode {
         STRAIT_LEVEL => Ok(Mode::Level),
         STRAIT_ONE_SHOT => Ok(Mode::OneShot),
@@ -415,6 +415,11 @@ pub unsafe extern "C" fn strait_wait_set_wait(
 }
 
 impl strait_wait_set {
+    /// Returns the wait set of the Rust library.
+    pub(crate) fn waits(&self) -> &WaitSet {
+        &self.set
+    }
+
     /// Returns the set's duplicates of descriptors of C code.
     fn fds(&self) -> MutexGuard<'_, HashMap<c_int, Fd>> {
         self.fds.lock().unwrap_or_else(PoisonError::into_inner)

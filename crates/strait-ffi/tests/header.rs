@@ -5,9 +5,9 @@
 use std::path::Path;
 
 /// The modules in the order in which the header lists them.
-const MODULES: [&str; 17] = [
+const MODULES: [&str; 18] = [
     "status", "deadline", "signals", "options", "channel", "pipe", "handle", "region", "send", "receive", "in_place",
-    "calls", "wait_set", "spawn", "meeting", "peer", "sandbox",
+    "calls", "wait_set", "halves", "spawn", "meeting", "peer", "sandbox",
 ];
 
 fn generated() -> String {

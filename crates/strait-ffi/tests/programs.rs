@@ -34,6 +34,12 @@ fn ends_may_be_closed_and_sent_by_other_threads() {
     everywhere("tests/c/threads.c", &["-D_GNU_SOURCE", "-pthread"]);
 }
 
+/// Shows that two threads can each use one half of an end from C, and that joined halves are the end again.
+#[test]
+fn halves_belong_to_one_thread_each() {
+    everywhere("tests/c/halves.c", &["-D_GNU_SOURCE", "-pthread"]);
+}
+
 /// Shows that data pipes work from C.
 #[test]
 fn streams_go_through_data_pipes() {
@@ -103,6 +109,19 @@ fn a_plug_in_in_a_sandbox() {
         // The plug-in is killed by SIGSYS, and the host goes on.
         assert_eq!(String::from_utf8_lossy(&output.stdout), "no answer: peer closed (ended with 31)\n");
         assert_eq!(output.status.code(), Some(3));
+    }
+}
+
+/// Shows that three processes pass large frames on without a copy.
+#[test]
+fn frames_go_through_three_processes() {
+    for compiler in cxx_compilers() {
+        let program = compiler.build(&root().join("examples/frames.cpp"), Linkage::Shared, &["-O2"]);
+        let output = run(Command::new(program).args(["50", "1000000"]));
+        assert_eq!(
+            String::from_utf8_lossy(&output.stdout),
+            "50 frames of 1000000 bytes through three processes, every one right\n"
+        );
     }
 }
 

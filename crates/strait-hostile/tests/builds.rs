@@ -146,7 +146,7 @@ fn a_listener_refuses_another_version_and_goes_on() {
             break why;
         }
         // The listener takes packets only while it accepts.
-        assert_eq!(listener.accept(Duration::from_millis(10)).unwrap_err(), Error::TimedOut);
+        assert_eq!(listener.accept(Duration::from_millis(10)).unwrap_err().error, Error::TimedOut);
     };
     assert_eq!(why, refused);
     let refusal = next_packet(&newer);

@@ -35,7 +35,7 @@ fn class(error: Error) -> &'static str {
         Error::BadPeer(_) => "BadPeer",
         Error::Refused(_) => "Refused",
         Error::Forked => "Forked",
-        Error::NotASocket => "NotASocket",
+        Error::NotASocket(_) => "NotASocket",
         Error::BadName => "BadName",
         Error::NameTaken => "NameTaken",
         Error::NobodyThere => "NobodyThere",

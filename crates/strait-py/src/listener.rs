@@ -80,13 +80,13 @@ impl Invitation {
         let fd = crate::file::of(file)?.take(py)?.into_fd();
         let fd = fd.ok_or_else(|| errors::raise(py, Error::BadHandle))?;
         let told = py.detach(|| self.invitation.tell(&mut std::fs::File::from(fd)));
-        told.map_err(|error| errors::raise(py, error))
+        told.map_err(|failed| errors::raise_meeting(py, &failed))
     }
 
     /// Returns the connection to the invited process; waits for that process until the timeout.
     #[pyo3(signature = (timeout=None))]
     fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Connection> {
-        let accepted = waiting::wait(py, Timeout::of(timeout)?, |deadline| self.invitation.accept(deadline))?;
+        let accepted = waiting::wait(py, Timeout::of(timeout)?, |deadline| Ok(self.invitation.accept(deadline)?))?;
         let channel = accepted.map_err(|error| errors::raise(py, error))?;
         Ok(Connection::with(channel, self.settings.clone_ref(py)))
     }
@@ -133,8 +133,8 @@ impl Listener {
             let listener = self.get(py)?;
             match py.detach(|| listener.accept(Deadline::NOW)) {
                 Ok(channel) => return Ok(self.accepted(py, channel)),
-                Err(Error::WouldBlock) if !matches!(timeout, Timeout::Now) => {}
-                Err(error) => return Err(errors::raise(py, error)),
+                Err(failed) if failed.error == Error::WouldBlock && !matches!(timeout, Timeout::Now) => {}
+                Err(failed) => return Err(errors::raise_meeting(py, &failed)),
             }
             // Only the wait set is held while this thread waits. So a close by another thread removes the name at once.
             let watch = self.watch(&listener).map_err(|error| errors::raise(py, error))?;
@@ -152,7 +152,7 @@ impl Listener {
     fn invite(&self, py: Python<'_>, valid_for: f64) -> PyResult<Invitation> {
         let valid_for = Duration::try_from_secs_f64(valid_for)
             .map_err(|error| PyValueError::new_err(format!("valid_for={valid_for}: {error}")))?;
-        let invitation = self.get(py)?.invite(valid_for).map_err(|error| errors::raise(py, error))?;
+        let invitation = self.get(py)?.invite(valid_for).map_err(|failed| errors::raise_meeting(py, &failed))?;
         Ok(Invitation { invitation, settings: self.settings.clone_ref(py) })
     }
 

@@ -31,6 +31,7 @@
 //!
 //! All futures are cancel-safe, as their documentation says, so a `select!` can contain them.
 
+mod connect;
 mod drive;
 mod framed;
 mod io;
@@ -38,6 +39,7 @@ mod listener;
 mod stream;
 mod wait_set;
 
+pub use connect::{connect, connect_channel};
 pub use framed::Framed;
 pub use io::{PipeReader, PipeWriter};
 pub use listener::Listener;

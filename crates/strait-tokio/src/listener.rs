@@ -107,7 +107,7 @@ impl Listener {
         loop {
             match self.listener.accept(Deadline::NOW) {
                 // A process has connected that the listener has not accepted yet, or none has.
-                Err(Error::WouldBlock) => self.set.wait(&mut events).await?,
+                Err(failed) if failed.error == Error::WouldBlock => self.set.wait(&mut events).await?,
                 done => return Ok(done?),
             };
         }

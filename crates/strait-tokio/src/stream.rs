@@ -4,11 +4,12 @@ use std::io;
 use std::pin::Pin;
 use std::task::{Context, Poll, ready};
 
+use strait::meet::Connector;
 use strait::pipe::{DataConsumer, DataProducer, PipeOptions};
 use strait::{Channel, Deadline, Error, Outgoing, Peer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
-use crate::{AsyncChannel, AsyncConsumer, AsyncProducer, PipeReader, PipeWriter, Reactor};
+use crate::{AsyncChannel, AsyncConsumer, AsyncProducer, PipeReader, PipeWriter, Reactor, connect_channel};
 
 /// The bytes of the message that opens a stream. Its handles are the reading end of one data pipe and the writing end
 /// of another.
@@ -76,20 +77,18 @@ impl Stream {
     /// stream. `reactor` watches for the stream's events. The server accepts with
     /// [`Listener::accept_stream`](crate::Listener::accept_stream).
     ///
-    /// # Cancel safety
-    /// If the future is dropped, a thread of the runtime may wait for the listener until the deadline, and the end of the
-    /// runtime waits for this thread. A connection that the thread makes is closed at once.
+    /// # Cost
+    /// A thread until the listener has accepted, or until the deadline, as [`connect`](crate::connect).
     ///
-    /// # Panics
-    /// Outside of a tokio runtime.
+    /// # Cancel safety
+    /// If the future is dropped, the connection is closed as soon as it is made. Neither the drop nor the end of the
+    /// runtime waits for the thread.
     ///
     /// # Errors
-    /// The errors of [`strait::connect`] and of [`Stream::open`].
+    /// The errors of [`connect_channel`](crate::connect_channel) and of [`Stream::open`].
     pub async fn connect(name: &str, reactor: &Reactor, deadline: impl Into<Deadline>) -> io::Result<Self> {
-        let (name, deadline) = (name.to_owned(), deadline.into());
-        // Connecting has no descriptor for which a task could wait.
-        let connect = tokio::task::spawn_blocking(move || strait::connect(&name, deadline));
-        Self::open(connect.await??, &PipeOptions::new(), reactor).await
+        let channel = connect_channel(Connector::new(), name, deadline).await?;
+        Self::open(channel, &PipeOptions::new(), reactor).await
     }
 
     /// Opens a stream with the process at the other end of `channel`, which calls [`Stream::accept`]. Both data pipes

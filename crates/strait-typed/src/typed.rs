@@ -345,7 +345,7 @@ impl<S, R, C> TypedListener<S, R, C> {
     ///
     /// # Errors
     /// The errors of [`Listener::accept`].
-    pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Typed<S, R, C>, strait::Error> {
+    pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Typed<S, R, C>, MeetError> {
         self.listener.accept(deadline).map(Typed::over)
     }
 

@@ -215,8 +215,8 @@ fn keep_door(process: &'static Process) {
         let over = process.life.shortages_over();
         match open.accept(Duration::from_millis(100)) {
             Ok(channel) => process.accepted.lock().unwrap_or_else(PoisonError::into_inner).push(channel),
-            Err(Error::TimedOut) => {}
-            Err(error) if excused(process, over, error) => std::thread::sleep(Duration::from_millis(1)),
+            Err(failed) if failed.error == Error::TimedOut => {}
+            Err(failed) if excused(process, over, failed.error) => std::thread::sleep(Duration::from_millis(1)),
             Err(error) => process.wrong(None, &format!("accepting: {error:?}")),
         }
     }

@@ -117,7 +117,7 @@ impl From<strait::Error> for Status {
             Error::NoMemory { .. } => Self::NO_MEMORY,
             Error::NoDescriptors | Error::LimitReached(_) | Error::HandlesLost { .. } => Self::NO_RESOURCES,
             Error::Forked => Self::BAD_STATE,
-            Error::NotASocket => Self::INVALID_ARGS,
+            Error::NotASocket(_) => Self::INVALID_ARGS,
             Error::NoParent => Self::NOT_FOUND,
             Error::ParentTaken => Self::ALREADY_BOUND,
             _ => Self::INTERNAL,

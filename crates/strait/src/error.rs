@@ -108,8 +108,9 @@ pub enum Error {
     /// This process is the child of a `fork` without `exec`, and its parent had made the object (a channel, a wait set,
     /// a listener). The child can use its own new objects.
     Forked,
-    /// The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
-    NotASocket,
+    /// The descriptor is not a connected `SOCK_SEQPACKET` Unix socket. The field says what the descriptor is instead,
+    /// for example "a stream socket".
+    NotASocket(&'static str),
     /// The name of the listener is not valid. A name has 1 to 64 letters, digits, dots, dashes and underscores, and
     /// does not begin with a dot. An absolute path ends with such a name.
     BadName,
@@ -370,10 +371,10 @@ impl fmt::Display for Error {
                 "forked: the parent process made the object of this call (a channel, a wait set, a listener or \
                  another), and only the parent can use it; make a new object in this process, the child of a fork"
             ),
-            Self::NotASocket => write!(
+            Self::NotASocket(other) => write!(
                 f,
-                "the given descriptor is not a connected SOCK_SEQPACKET Unix socket: make one with socketpair or \
-                 connect"
+                "the given descriptor is {other}, and not a connected SOCK_SEQPACKET Unix socket: make one with \
+                 socketpair or connect"
             ),
             Self::BadName => write!(
                 f,

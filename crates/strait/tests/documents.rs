@@ -60,7 +60,7 @@ fn every_error_is_explained_by_its_text() {
         Error::LimitReached(Resource::Memory),
         Error::BadPeer("REASON"),
         Error::Forked,
-        Error::NotASocket,
+        Error::NotASocket("REASON"),
         Error::BadName,
         Error::NameTaken,
         Error::NobodyThere,
@@ -93,7 +93,7 @@ fn send_errors() -> [String; 2] {
 }
 
 /// Returns the texts that only errors of meeting have, with words in place of the names and paths.
-fn meet_errors() -> [String; 4] {
+fn meet_errors() -> [String; 6] {
     let name = format!("documents-{}", std::process::id());
     let connecting = |failed: MeetError| {
         let text = failed.to_string();
@@ -104,6 +104,13 @@ fn meet_errors() -> [String; 4] {
     let [now, late] = [Duration::ZERO, Duration::from_millis(50)]
         .map(|limit| if limit.is_zero() { Deadline::NOW } else { Deadline::after(limit) })
         .map(|deadline| connecting(connect(&name, deadline).unwrap_err()));
+    let accepting = |failed: MeetError| {
+        let text = failed.to_string();
+        format!("accepting a process at PATH{}", text.strip_prefix(&failed.doing()).unwrap())
+    };
+    // The two processes above have gone.
+    let [none_now, none_late] = [Deadline::NOW, Deadline::after(Duration::from_millis(50))]
+        .map(|deadline| accepting(listener.accept(deadline).unwrap_err()));
     drop(listener);
     // A listener that has not seen the two connections above is readable only once the third is there.
     let listener = Listener::bind(&name).unwrap();
@@ -114,7 +121,7 @@ fn meet_errors() -> [String; 4] {
     let closed = connecting(client.join().unwrap());
     let missing = std::process::Command::new("/nowhere/program").spawn_with_channel().unwrap_err();
     let missing = missing.to_string().replace("/nowhere/program", "PROGRAM");
-    [now, late, closed, missing]
+    [now, late, closed, missing, none_now, none_late]
 }
 
 /// Returns the texts that only errors of regions have.

@@ -140,7 +140,7 @@ fn connects(directory: &Path) {
     let listener = Listener::builder().directory(directory).bind("locked-up").unwrap();
     assert_eq!(Listener::builder().directory(directory).bind("locked-up").unwrap_err().error, Error::NameTaken);
     echo(&listener.accept(DEADLINE).unwrap());
-    assert_eq!(listener.accept(A_WHILE).unwrap_err(), Error::TimedOut);
+    assert_eq!(listener.accept(A_WHILE).unwrap_err().error, Error::TimedOut);
     assert!(strait::meet::names(Some(directory)).unwrap().iter().any(|there| there.name == "locked-up"));
     strait::meet::prune(Some(directory)).unwrap();
     drop(listener);

@@ -12,7 +12,7 @@ use std::sync::mpsc;
 use std::time::Duration;
 
 use common::{Actor, DEADLINE, SOON, alone, command, echo, finish, wait_until};
-use strait::meet::{Connector, Refusal, Refused, invited};
+use strait::meet::{Connector, MeetError, Refusal, Refused, invited};
 use strait::{Channel, CommandExt, Deadline, Error, Listener, Options, connect};
 
 #[test]
@@ -119,7 +119,7 @@ fn server_until_killed(argument: &str) {
 /// Runs `play` and returns its result, while another thread calls `accept` until shortly after `play` has returned;
 /// asserts that no call accepts a connection.
 fn while_nobody_is_let_in<T>(
-    accept: impl Fn(Duration) -> Result<Channel, Error> + Sync,
+    accept: impl Fn(Duration) -> Result<Channel, MeetError> + Sync,
     play: impl FnOnce() -> T,
 ) -> T {
     let over = AtomicBool::new(false);
@@ -128,8 +128,8 @@ fn while_nobody_is_let_in<T>(
             loop {
                 let is_last = over.load(Ordering::SeqCst);
                 match accept(Duration::from_millis(200)) {
-                    Err(Error::TimedOut) if !is_last => {}
-                    outcome => break outcome.map(drop),
+                    Err(failed) if failed.error == Error::TimedOut && !is_last => {}
+                    outcome => break outcome.map(drop).map_err(Error::from),
                 }
             }
         });
@@ -923,7 +923,7 @@ fn others_wait_while_somebody_is_invited() {
         assert_eq!(channel.recv_by(DEADLINE).err(), Some(Error::PeerClosed));
     });
     // The other client connects first; the wait for the invitation handles its connection without accepting it.
-    assert_eq!(invitation.accept(Duration::from_millis(200)).err(), Some(Error::TimedOut));
+    assert_eq!(invitation.accept(Duration::from_millis(200)).unwrap_err().error, Error::TimedOut);
     let actor = Actor(invitation.spawn(&mut command("invited", "")).unwrap());
     let channel = invitation.accept(DEADLINE).unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here I am");
@@ -935,24 +935,24 @@ fn others_wait_while_somebody_is_invited() {
         assert_eq!(rustix::event::poll(&mut poll, Some(&rustix::event::Timespec { tv_sec: 60, tv_nsec: 0 })), Ok(1));
         match listener.accept(Deadline::NOW) {
             Ok(channel) => break channel,
-            Err(error) => assert_eq!(error, Error::WouldBlock),
+            Err(failed) => assert_eq!(failed.error, Error::WouldBlock),
         }
     };
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"other");
     drop(channel);
     other.join().unwrap();
-    assert_eq!(listener.accept(Deadline::NOW).err(), Some(Error::WouldBlock));
+    assert_eq!(listener.accept(Deadline::NOW).unwrap_err().error, Error::WouldBlock);
 }
 
 /// Returns the processor time that this process used while it waited for `time` in `accept`, which must accept no
 /// connection.
-fn used_while_waiting(time: Duration, accept: impl FnOnce(Duration) -> Result<Channel, Error>) -> Duration {
+fn used_while_waiting(time: Duration, accept: impl FnOnce(Duration) -> Result<Channel, MeetError>) -> Duration {
     let used = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
         Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
     };
     let before = used();
-    assert_eq!(accept(time).err(), Some(Error::TimedOut));
+    assert_eq!(accept(time).unwrap_err().error, Error::TimedOut);
     used() - before
 }
 
@@ -963,9 +963,9 @@ fn waits_beside_admitted(directory: &str) {
     let policy = move |_: &strait::Peer| says.send(()).is_ok();
     let listener = Listener::builder().directory(directory).policy(policy).bind("service").unwrap();
     let (invitation, other) = (listener.invite(DEADLINE).unwrap(), listener.invite(DEADLINE).unwrap());
-    let until_admitted = |accept: &dyn Fn(Duration) -> Result<Channel, Error>| {
+    let until_admitted = |accept: &dyn Fn(Duration) -> Result<Channel, MeetError>| {
         while admitted.try_recv().is_err() {
-            assert_eq!(accept(Duration::from_millis(50)).err(), Some(Error::TimedOut));
+            assert_eq!(accept(Duration::from_millis(50)).unwrap_err().error, Error::TimedOut);
         }
     };
     let time = Duration::from_secs(2);
@@ -1079,8 +1079,8 @@ fn deadlines_hold() {
 fn deadlines(_: &str) {
     let names = Names::new("deadlines");
     let listener = names.listener("service");
-    assert_eq!(listener.accept(Deadline::NOW).err(), Some(Error::WouldBlock));
-    assert_eq!(listener.accept(Duration::from_millis(10)).err(), Some(Error::TimedOut));
+    assert_eq!(listener.accept(Deadline::NOW).unwrap_err().error, Error::WouldBlock);
+    assert_eq!(listener.accept(Duration::from_millis(10)).unwrap_err().error, Error::TimedOut);
     // No thread accepts.
     assert_eq!(
         names.connector().connect("service", Duration::from_millis(50)).err().map(Error::from),

@@ -335,7 +335,7 @@ fn a_signal_ends_waits_of_accept_and_connect() {
     std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
     let listener = Listener::builder().directory(&directory).bind("signals").unwrap();
     let connector = Connector::new().directory(&directory);
-    ends("accepting", || failed(listener.accept(Deadline::NEVER)));
+    ends("accepting", || listener.accept(Deadline::NEVER).unwrap_err().error);
     let watched = Watched::new();
     std::thread::scope(|scope| {
         let accepts = scope.spawn(|| {
@@ -343,7 +343,7 @@ fn a_signal_ends_waits_of_accept_and_connect() {
             listener.accept(DEADLINE).unwrap()
         });
         watched.wait_until_blocked();
-        ends("accepting beside another thread", || failed(listener.accept(DEADLINE)));
+        ends("accepting beside another thread", || listener.accept(DEADLINE).unwrap_err().error);
         let client = connector.connect("signals", DEADLINE).unwrap();
         client.send(b"hello").unwrap();
         assert_eq!(accepts.join().unwrap().recv_by(DEADLINE).unwrap().bytes(), b"hello");

@@ -88,7 +88,9 @@ fn tells_nobody(_: &str) {
     with_listener(|listener| {
         let invitation = listener.invite(DEADLINE).unwrap();
         for _ in 0..2 {
-            assert_eq!(invitation.tell(&mut writer), Err(Error::System { call: "write", code: libc::EPIPE }));
+            let failed = invitation.tell(&mut writer).unwrap_err();
+            assert_eq!(failed.error, Error::System { call: "write", code: libc::EPIPE });
+            assert_eq!(failed.path.as_deref(), Some(listener.path()));
         }
     });
     assert!(!is_blocked() && !is_pending());

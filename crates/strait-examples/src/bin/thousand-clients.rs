@@ -13,13 +13,13 @@
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use strait::call::CallEnd;
 use strait::{Channel, Deadline, Error, Handle, Outgoing};
-use strait_tokio::{AsyncCallEnd, AsyncChannel, Listener, Reactor};
+use strait_tokio::{AsyncCallEnd, Listener, Reactor, connect};
 use tokio::process::Command;
-use tokio::task::{JoinSet, spawn_blocking};
+use tokio::task::JoinSet;
 
 type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>>;
 
@@ -34,7 +34,7 @@ const SHARED: &str = "everybody";
 async fn main() -> Result<()> {
     let reactor = Arc::new(Reactor::new()?);
     match &std::env::args().collect::<Vec<_>>()[..] {
-        [_, name, process] => clients(&reactor, name.clone(), process.parse()?).await,
+        [_, name, process] => clients(&reactor, name, process.parse()?).await,
         _ => service(reactor).await,
     }
 }
@@ -110,9 +110,8 @@ fn parse(request: &[u8]) -> Option<(&str, u64)> {
 
 // The clients.
 
-async fn clients(reactor: &Arc<Reactor>, name: String, process: u64) -> Result<()> {
-    let service = spawn_blocking(move || strait::connect(&name, std::time::Duration::from_secs(30))).await??;
-    let service = AsyncChannel::new(service, reactor)?;
+async fn clients(reactor: &Arc<Reactor>, name: &str, process: u64) -> Result<()> {
+    let service = connect(name, reactor, Duration::from_secs(30)).await?;
     let mut clients = JoinSet::new();
     for number in 0..CLIENTS {
         let (ours, theirs) = Channel::pair()?;

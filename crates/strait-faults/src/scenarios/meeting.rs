@@ -17,7 +17,7 @@ pub(super) mod named {
             || Listener::builder().directory(actor.directory()).options(options()).bind("name").map_err(Error::from);
         let listener = actor.call(bind)?;
         actor.open_gate(0);
-        greet(actor, |limit| listener.accept(limit))
+        greet(actor, |limit| Ok(listener.accept(limit)?))
     }
 
     /// Accepts the client by `accept`, and exchanges messages with it.
@@ -87,11 +87,11 @@ pub(super) mod invited {
                 .map_err(Error::from)
         };
         let listener = actor.call(bind)?;
-        let invitation = actor.call(|| listener.invite(Duration::from_secs(600)))?;
-        actor.call(|| invitation.tell(&mut file))?;
+        let invitation = actor.call(|| Ok(listener.invite(Duration::from_secs(600))?))?;
+        actor.call(|| Ok(invitation.tell(&mut file)?))?;
         drop(file);
         actor.open_gate(0);
-        named::greet(actor, |limit| invitation.accept(limit))
+        named::greet(actor, |limit| Ok(invitation.accept(limit)?))
     }
 
     pub(in crate::program::scenarios) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {

@@ -12,6 +12,7 @@
 namespace strait {
 
 class Channel;
+struct Halves;
 
 using Peer = strait_peer;
 using Counters = strait_counters;
@@ -377,6 +378,10 @@ public:
 
     // Moves the channel into memory that only the two processes at its ends have.
     result<void> rehome(Deadline deadline) const { return detail::done(strait_channel_rehome(channel_.get(), deadline.get())); }
+
+    // Splits the end into a sender and a receiver that each belong to one thread: see halves.hpp. If this succeeds, it
+    // takes this object, and function calls through other references fail with STRAIT_MOVED.
+    inline result<Halves> split() &&;
 
     explicit operator bool() const noexcept { return channel_.get() != nullptr; }
     strait_channel *get() const noexcept { return channel_.get(); }

@@ -192,6 +192,9 @@ typedef struct strait_message strait_message;
 // thread uses it any more. When the end is sent in a message, calls in progress on it fail with `STRAIT_MOVED`.
 typedef struct strait_producer strait_producer;
 
+// The receiving half of an end, which belongs to one thread at a time: see `strait_channel_split`.
+typedef struct strait_receiver strait_receiver;
+
 // Shared memory of a fixed size, which can be sent in messages. Any number of threads may use a region at once. Free
 // it when no thread uses it any more. Mappings stay when the region is freed or sent.
 typedef struct strait_region strait_region;
@@ -202,6 +205,9 @@ typedef struct strait_replier strait_replier;
 // Room for a message, to be filled in the memory where the peer will read it. One thread at a time uses a reservation.
 // While the reservation is held, no other thread sends from this end, and the end stays open.
 typedef struct strait_reservation strait_reservation;
+
+// The sending half of an end, which belongs to one thread at a time: see `strait_channel_split`.
+typedef struct strait_sender strait_sender;
 
 // A received message in the memory where the peer wrote it. One thread at a time uses a view. While the view is held,
 // the end stays open; while a view of a small message is held, no other thread receives from the end.
@@ -1419,6 +1425,98 @@ int strait_wait_set_fd(const struct strait_wait_set *set);
 
 // Returns the number of members of a set; 0 for `NULL`.
 size_t strait_wait_set_len(const struct strait_wait_set *set);
+
+// Splits an end into a sender and a receiver, for two threads of which one only sends and the other only receives. One
+// thread at a time uses a half, so its calls need no lock: they are faster than those of an end.
+//
+// If the function succeeds, it takes this reference to the end; other references fail with `STRAIT_MOVED` from then
+// on. `sender` and `receiver` receive the halves, which the caller owns, or `NULL` on failure. The end is closed when
+// both halves are freed; `strait_sender_join` makes the end again, for example to send it. Fails as `strait_sendv` does
+// for an end that is sent: with `STRAIT_CLOSED`, `STRAIT_MOVED` or `STRAIT_IN_USE`. Does not block.
+strait_status strait_channel_split(struct strait_channel *channel,
+                                   struct strait_sender **sender,
+                                   struct strait_receiver **receiver);
+
+// Joins the two halves of an end to the end that was split. If the function succeeds, it takes both halves, and
+// `channel` receives the end, which the caller owns. Fails with `STRAIT_INVALID_ARGUMENT` if the halves belong to
+// different ends; then the caller still owns them, and `channel` receives `NULL`. Does not block.
+strait_status strait_sender_join(struct strait_sender *sender,
+                                 struct strait_receiver *receiver,
+                                 struct strait_channel **channel);
+
+// Sends a message of `len` bytes, as `strait_send` does.
+strait_status strait_sender_send(struct strait_sender *sender,
+                                 const void *bytes,
+                                 size_t len,
+                                 strait_deadline deadline);
+
+// Sends a message of several parts with handles, as `strait_sendv` does.
+strait_status strait_sender_sendv(struct strait_sender *sender,
+                                  const struct iovec *parts,
+                                  size_t part_count,
+                                  struct strait_handle *handles,
+                                  size_t handle_count,
+                                  strait_deadline deadline);
+
+// Receives the next message into `message`, as `strait_recv` does.
+strait_status strait_receiver_recv(struct strait_receiver *receiver,
+                                   struct strait_message *message,
+                                   strait_deadline deadline);
+
+// Receives the next message into the front of a buffer of the caller's, as `strait_recv_into` does.
+strait_status strait_receiver_recv_into(struct strait_receiver *receiver,
+                                        void *buffer,
+                                        size_t capacity,
+                                        size_t *len,
+                                        struct strait_message *handles,
+                                        strait_deadline deadline);
+
+// Frees a sender. The end is closed once its receiver is freed too. Ignores `NULL`.
+void strait_sender_free(struct strait_sender *sender);
+
+// Frees a receiver. The end is closed once its sender is freed too. Ignores `NULL`.
+void strait_receiver_free(struct strait_receiver *receiver);
+
+// Adds a receiver, as `strait_wait_set_add` adds an end. Its event is `STRAIT_READABLE`. The thread that uses the
+// receiver calls this function. From then on the calls of both halves take a lock, as the calls of an end do. The
+// receiver leaves the set when both halves are freed.
+strait_status strait_wait_set_add_receiver(const struct strait_wait_set *set,
+                                           struct strait_receiver *receiver,
+                                           uint64_t key,
+                                           strait_mode mode);
+
+// Replaces the key and the mode of a receiver in the set, and arms its registration, as `strait_wait_set_modify` does
+// for an end.
+strait_status strait_wait_set_modify_receiver(const struct strait_wait_set *set,
+                                              struct strait_receiver *receiver,
+                                              uint64_t key,
+                                              strait_mode mode);
+
+// Removes a receiver, as `strait_wait_set_remove` removes an end.
+strait_status strait_wait_set_remove_receiver(const struct strait_wait_set *set,
+                                              struct strait_receiver *receiver);
+
+// Adds a sender, as `strait_wait_set_add` adds an end. Its event is `STRAIT_WRITABLE`. The thread that uses the
+// sender calls this function. From then on the calls of both halves take a lock, as the calls of an end do. The
+// sender leaves the set when both halves are freed.
+strait_status strait_wait_set_add_sender(const struct strait_wait_set *set,
+                                         struct strait_sender *sender,
+                                         uint64_t key,
+                                         strait_mode mode);
+
+// Replaces the key and the mode of a sender in the set, and arms its registration, as `strait_wait_set_modify` does
+// for an end.
+strait_status strait_wait_set_modify_sender(const struct strait_wait_set *set,
+                                            struct strait_sender *sender,
+                                            uint64_t key,
+                                            strait_mode mode);
+
+// Removes a sender, as `strait_wait_set_remove` removes an end.
+strait_status strait_wait_set_remove_sender(const struct strait_wait_set *set,
+                                            struct strait_sender *sender);
+
+// Returns the number with which the other end was closed, as `strait_channel_close_reason` does.
+bool strait_receiver_close_reason(struct strait_receiver *receiver, uint32_t *reason);
 
 // Starts a program with a channel to it. The program takes its end with `strait_from_parent`.
 //

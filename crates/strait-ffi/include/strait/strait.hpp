@@ -10,6 +10,7 @@
 
 #include <strait/calls.hpp>
 #include <strait/channel.hpp>
+#include <strait/halves.hpp>
 #include <strait/meeting.hpp>
 #include <strait/pipe.hpp>
 #include <strait/region.hpp>

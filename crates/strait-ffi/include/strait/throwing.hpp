@@ -47,6 +47,8 @@ template <class T> std::optional<T> unless_it_would_block(result<T> &&result) {
 
 namespace throwing {
 
+struct Halves;
+
 class Channel : public strait::Channel {
     using Base = strait::Channel;
 
@@ -100,6 +102,8 @@ public:
     bool disconnect() const { return or_throw(Base::disconnect()); }
     void rehome(Deadline deadline) const { or_throw(Base::rehome(deadline)); }
 
+    inline Halves split() &&;
+
     // These return false, or nothing, if there is no room or no message, and throw for other errors.
     bool try_send(Bytes bytes) const {
         auto sent = Base::try_send(bytes);
@@ -108,6 +112,55 @@ public:
     std::optional<Message> try_recv() const { return unless_it_would_block(Base::try_recv()); }
     std::optional<MessageInfo> peek() const { return unless_it_would_block(Base::peek()); }
 };
+
+class Receiver : public strait::Receiver {
+    using Base = strait::Receiver;
+
+public:
+    using Base::Base;
+    Receiver(Base receiver) noexcept : Base(std::move(receiver)) {}
+
+    Message recv(Deadline deadline = Deadline::never()) { return or_throw(Base::recv(deadline)); }
+    void recv_message(Message &message, Deadline deadline = Deadline::never()) { or_throw(Base::recv_message(message, deadline)); }
+    std::size_t recv_into(std::span<std::byte> buffer, Deadline deadline = Deadline::never(), Message *handles = nullptr) {
+        return or_throw(Base::recv_into(buffer, deadline, handles));
+    }
+    std::optional<Message> try_recv() { return unless_it_would_block(Base::try_recv()); }
+};
+
+class Sender : public strait::Sender {
+    using Base = strait::Sender;
+
+public:
+    using Base::Base;
+    Sender(Base sender) noexcept : Base(std::move(sender)) {}
+
+    void send(Bytes bytes, Deadline deadline = Deadline::never()) { or_throw(Base::send(bytes, deadline)); }
+    void send(Bytes bytes, std::span<Handle> handles, Deadline deadline = Deadline::never()) {
+        or_throw(Base::send(bytes, handles, deadline));
+    }
+    void send(Bytes bytes, Handle &&handle, Deadline deadline = Deadline::never()) {
+        or_throw(Base::send(bytes, std::move(handle), deadline));
+    }
+    void sendv(std::span<const iovec> parts, std::span<Handle> handles = {}, Deadline deadline = Deadline::never()) {
+        or_throw(Base::sendv(parts, handles, deadline));
+    }
+    bool try_send(Bytes bytes) {
+        auto sent = Base::try_send(bytes);
+        return sent.error() == STRAIT_WOULD_BLOCK ? false : (or_throw(std::move(sent)), true);
+    }
+    Channel join(strait::Receiver &&receiver) && { return or_throw(static_cast<Base &&>(*this).join(std::move(receiver))); }
+};
+
+struct Halves {
+    Sender sender;
+    Receiver receiver;
+};
+
+inline Halves Channel::split() && {
+    auto halves = or_throw(static_cast<Base &&>(*this).split());
+    return {std::move(halves.sender), std::move(halves.receiver)};
+}
 
 // Room of a producer, and bytes of a consumer. Destroying them acts as in the classes without exceptions.
 class Room : public strait::Room {
@@ -238,6 +291,12 @@ public:
     }
     void modify(const strait::Listener &listener, std::uint64_t key, Mode mode) const { or_throw(Base::modify(listener, key, mode)); }
     void remove(const strait::Listener &listener) const { or_throw(Base::remove(listener)); }
+    void add(const strait::Sender &half, std::uint64_t key, Mode mode = Mode::level) const { or_throw(Base::add(half, key, mode)); }
+    void add(const strait::Receiver &half, std::uint64_t key, Mode mode = Mode::level) const { or_throw(Base::add(half, key, mode)); }
+    void modify(const strait::Sender &half, std::uint64_t key, Mode mode) const { or_throw(Base::modify(half, key, mode)); }
+    void modify(const strait::Receiver &half, std::uint64_t key, Mode mode) const { or_throw(Base::modify(half, key, mode)); }
+    void remove(const strait::Sender &half) const { or_throw(Base::remove(half)); }
+    void remove(const strait::Receiver &half) const { or_throw(Base::remove(half)); }
     void add_fd(int fd, std::uint64_t key, Interest interest = Interest::readable, Mode mode = Mode::level) const {
         or_throw(Base::add_fd(fd, key, interest, mode));
     }

@@ -3,7 +3,7 @@
 #ifndef STRAIT_WAIT_SET_HPP
 #define STRAIT_WAIT_SET_HPP
 
-#include <strait/channel.hpp>
+#include <strait/halves.hpp>
 #include <strait/meeting.hpp>
 
 namespace strait {
@@ -58,6 +58,22 @@ public:
     }
     result<void> remove(const Producer &end) const { return detail::done(strait_wait_set_remove_producer(set_.get(), end.get())); }
     result<void> remove(const Consumer &end) const { return detail::done(strait_wait_set_remove_consumer(set_.get(), end.get())); }
+
+    // Members can also be halves of ends, whose calls take a lock from then on. The thread that uses the half adds it.
+    result<void> add(const Sender &half, std::uint64_t key, Mode mode = Mode::level) const {
+        return detail::done(strait_wait_set_add_sender(set_.get(), half.get(), key, static_cast<strait_mode>(mode)));
+    }
+    result<void> add(const Receiver &half, std::uint64_t key, Mode mode = Mode::level) const {
+        return detail::done(strait_wait_set_add_receiver(set_.get(), half.get(), key, static_cast<strait_mode>(mode)));
+    }
+    result<void> modify(const Sender &half, std::uint64_t key, Mode mode) const {
+        return detail::done(strait_wait_set_modify_sender(set_.get(), half.get(), key, static_cast<strait_mode>(mode)));
+    }
+    result<void> modify(const Receiver &half, std::uint64_t key, Mode mode) const {
+        return detail::done(strait_wait_set_modify_receiver(set_.get(), half.get(), key, static_cast<strait_mode>(mode)));
+    }
+    result<void> remove(const Sender &half) const { return detail::done(strait_wait_set_remove_sender(set_.get(), half.get())); }
+    result<void> remove(const Receiver &half) const { return detail::done(strait_wait_set_remove_receiver(set_.get(), half.get())); }
 
     // A listener is ready when `accept` has something to do, though not always something to return.
     result<void> add(const Listener &listener, std::uint64_t key, Mode mode = Mode::level) const {

@@ -123,6 +123,12 @@ int main() {
     a.send("with a handle", std::move(handle));
     CHECK(set.wait(events, 10s).size() == 1 && strait::or_throw(b.recv().take_handles()).size() == 1);
 
+    auto [sender, receiver] = std::move(a).split();
+    sender.send("from a half");
+    CHECK(sender.try_send("twice") && b.recv(20s).text() == "from a half" && b.recv(20s).text() == "twice");
+    CHECK(!receiver.try_recv() && thrown([&, &r = receiver] { r.recv(1ms); }) == STRAIT_TIMED_OUT);
+    a = std::move(sender).join(std::move(receiver));
+
     const auto name = "strait-throwing-" + std::to_string(getpid());
     Listener listener(name.c_str());
     std::thread client([&] { connect(name.c_str(), 20s).send("hello"); });

@@ -427,6 +427,47 @@ void shared() {
     CHECK(a.try_recv().error() == STRAIT_PEER_CLOSED);
 }
 
+// Each half belongs to one thread; joined halves are the end again.
+void halves() {
+    auto [a, b] = Channel::pair().value();
+    auto [c, d] = Channel::pair().value();
+    auto [sender, receiver] = std::move(a).split().value();
+    auto other = std::move(c).split().value();
+    CHECK(!a && sender && receiver && std::move(a).split().error() == STRAIT_INVALID_ARGUMENT);
+    std::thread answers([&b = b] {
+        while (auto message = b.recv(60s)) {
+            CHECK(b.send(message->bytes()));
+        }
+    });
+    std::thread sends([&sender = sender] {
+        for (int number = 0; number < 1000; number++) {
+            CHECK(sender.send(std::to_string(number), 60s));
+        }
+    });
+    Message message;
+    std::array<std::byte, 8> buffer;
+    for (int number = 0; number < 1000; number += 2) {
+        CHECK(receiver.recv_message(message, 60s) && message.text() == std::to_string(number));
+        CHECK(receiver.recv_into(buffer, 60s).value() == std::to_string(number + 1).size());
+    }
+    sends.join();
+    CHECK(receiver.try_recv().error() == STRAIT_WOULD_BLOCK);
+    auto set = strait::WaitSet::create().value();
+    CHECK(set.add(receiver, 3) && set.modify(receiver, 4, strait::Mode::level) && set.remove(receiver) && set.add(sender, 5));
+    std::array<strait::Event, 2> events;
+    CHECK(set.wait(events, 60s)->front().key == 5 && set.modify(sender, 6, strait::Mode::level) && set.remove(sender));
+
+    CHECK(std::move(sender).join(std::move(other.receiver)).error() == STRAIT_INVALID_ARGUMENT && sender && other.receiver);
+    auto joined = std::move(sender).join(std::move(receiver));
+    CHECK(joined && !sender && !receiver && sender.send("x").error() == STRAIT_INVALID_ARGUMENT);
+    CHECK(receiver.try_recv().error() == STRAIT_INVALID_ARGUMENT);
+    CHECK(other.sender.send("with the end", Handle(*std::move(joined))));
+    auto arrived = d.recv(60s)->take_handle(0)->into_channel();
+    CHECK(arrived.send("still there") && arrived.recv(60s)->text() == "still there");
+    arrived.close();
+    answers.join();
+}
+
 } // namespace
 
 int main(int argc, char **argv) {
@@ -453,6 +494,7 @@ int main(int argc, char **argv) {
         calls();
         signals();
         wait_sets();
+        halves();
         shared();
         meeting();
         processes(argv[0]);

@@ -343,7 +343,7 @@ attack! {
                 let begin = Instant::now();
                 let told = loop {
                     let accepted = without_spinning("accepting", || listener.accept(WAITED));
-                    assert_eq!(accepted.map(drop).unwrap_err(), Error::TimedOut);
+                    assert_eq!(accepted.map(drop).unwrap_err().error, Error::TimedOut);
                     match wire::receive(&pending) {
                         Ok(None) if begin.elapsed() < SOON => {}
                         told => break told.map(drop).map_err(|error| error.kind()),

@@ -237,8 +237,8 @@ impl Options {
     /// As [`Channel::over`].
     pub fn over(&self, socket: OwnedFd) -> Result<Channel, Error> {
         fork::arm()?;
-        if !socket::is_seqpacket(&socket)? {
-            return Err(Error::NotASocket);
+        if let Some(other) = socket::other_than_seqpacket(&socket)? {
+            return Err(Error::NotASocket(other));
         }
         socket::close_on_exec(&socket)?;
         let name = peers::own_name()?;

@@ -127,7 +127,7 @@ impl Invitation {
 
     fn spawn_plainly(&self, command: &mut Command) -> Result<Child, Error> {
         let mut child = command.stdin(Stdio::piped()).spawn().map_err(|error| system("spawn", &error))?;
-        let written = self.tell(child.stdin.as_mut().expect("it was asked for"));
+        let written = self.write_to(child.stdin.as_mut().expect("it was asked for"));
         if let Err(error) = written {
             // Without an invitation the child would never connect.
             let _ = child.kill();
@@ -142,8 +142,12 @@ impl Invitation {
     /// fails and raises no SIGPIPE.
     ///
     /// # Errors
-    /// [`Error::System`] naming `write`.
-    pub fn tell(&self, out: &mut impl Write) -> Result<(), Error> {
+    /// A [`MeetError`], which names the path of the listener. The reason is [`Error::System`] naming `write`.
+    pub fn tell(&self, out: &mut impl Write) -> Result<(), MeetError> {
+        self.write_to(out).map_err(|error| self.listener.failed(Attempt::Tell, error))
+    }
+
+    fn write_to(&self, out: &mut impl Write) -> Result<(), Error> {
         let mut line = format!("{WORD} 1 {} {:032x} ", own_user(), self.token).into_bytes();
         line.extend_from_slice(self.listener.path.as_os_str().as_bytes());
         line.push(b'\n');
@@ -160,7 +164,7 @@ impl Invitation {
     ///
     /// # Errors
     /// As [`Listener::accept`](crate::Listener::accept).
-    pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
+    pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Channel, MeetError> {
         self.listener.accept_invited(self.number, deadline.into())
     }
 }

@@ -359,20 +359,21 @@ impl Listener {
     /// deadline. Refused processes do not end the wait.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`], [`Error::TimedOut`], [`Error::Forked`]; [`Error::NoDescriptors`] and [`Error::NoMemory`]:
-    /// then the process that was about to be accepted sees *peer closed*, and the other pending connections stay
-    /// pending.
-    pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Channel, Error> {
-        self.listener.accept(deadline.into(), |state| state.admitted.pop_front())
+    /// A [`MeetError`], which names the path of the listener. The reason is [`Error::WouldBlock`], [`Error::TimedOut`],
+    /// [`Error::Signalled`], [`Error::Forked`]; or [`Error::NoDescriptors`] or [`Error::NoMemory`]: then the process that
+    /// was about to be accepted sees *peer closed*, and the other pending connections stay pending.
+    pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Channel, MeetError> {
+        self.listener.accept_next(deadline.into())
     }
 
     /// Makes an invitation, with which one process can connect to this listener once, within the time `valid_for` from
     /// now.
     ///
     /// # Errors
-    /// [`Error::System`] if the kernel has no randomness to give; [`Error::Forked`].
-    pub fn invite(&self, valid_for: Duration) -> Result<Invitation, Error> {
-        Invitation::new(&self.listener, valid_for)
+    /// A [`MeetError`], which names the path of the listener. The reason is [`Error::System`] if the kernel has no
+    /// randomness to give; [`Error::Forked`].
+    pub fn invite(&self, valid_for: Duration) -> Result<Invitation, MeetError> {
+        Invitation::new(&self.listener, valid_for).map_err(|error| self.listener.failed(Attempt::Invite, error))
     }
 
     /// Returns the path of the listener's socket file in the first name directory; empty if a service manager made the
@@ -544,8 +545,19 @@ impl ListenerState {
 
     /// Waits until a process has connected with the invitation of the number `invitation`, or the deadline has passed,
     /// and returns the channel to that process.
-    pub(super) fn accept_invited(&self, invitation: u64, deadline: Deadline) -> Result<Channel, Error> {
+    pub(super) fn accept_invited(&self, invitation: u64, deadline: Deadline) -> Result<Channel, MeetError> {
         self.accept(deadline, |state| state.invited.remove(&invitation))
+            .map_err(|error| self.failed(Attempt::AcceptInvited, error))
+    }
+
+    /// Returns the channel to the next process that was accepted without an invitation.
+    fn accept_next(&self, deadline: Deadline) -> Result<Channel, MeetError> {
+        self.accept(deadline, |state| state.admitted.pop_front()).map_err(|error| self.failed(Attempt::Accept, error))
+    }
+
+    /// Returns the error of an `attempt` with this listener.
+    pub(super) fn failed(&self, attempt: Attempt, error: Error) -> MeetError {
+        MeetError::at_listener(attempt, &self.path, error)
     }
 }
 

@@ -1,4 +1,4 @@
-//! The error of meeting: of making a listener, connecting to one, and starting a process.
+//! The error of meeting: of making a listener, accepting and inviting, connecting, and starting a process.
 
 use std::fmt;
 use std::path::{Path, PathBuf};
@@ -6,8 +6,8 @@ use std::process::Command;
 
 use crate::error::Error;
 
-/// The error of a call that makes a listener, connects to one, or starts a process: the reason, and the object that the
-/// call was about. The text names both, and the next step.
+/// The error of a call that makes a listener, accepts or invites a process, connects to a listener, or starts a process:
+/// the reason, and the object that the call was about. The text names both, and the next step.
 ///
 /// `?` turns a `MeetError` into an [`Error`], which keeps the reason alone.
 ///
@@ -51,6 +51,10 @@ pub(super) enum Attempt {
     Invited,
     Start,
     FromParent,
+    Accept,
+    AcceptInvited,
+    Invite,
+    Tell,
 }
 
 impl MeetError {
@@ -71,6 +75,12 @@ impl MeetError {
 
     pub(super) fn at(self, path: &Path) -> Self {
         Self { path: Some(path.to_owned()), ..self }
+    }
+
+    /// Returns the error of an `attempt` with the listener at `path`, which is empty if the listener has no path.
+    pub(super) fn at_listener(attempt: Attempt, path: &Path, error: Error) -> Self {
+        let failed = Self::new(attempt, error);
+        if path.as_os_str().is_empty() { failed } else { failed.at(path) }
     }
 
     /// Returns the error of an attempt to start `command`.
@@ -100,11 +110,19 @@ impl MeetError {
             Attempt::Invited => format!("connecting by invitation{}", at()),
             Attempt::Start => format!("starting {}", path.unwrap_or_default()),
             Attempt::FromParent => "taking the channel to the parent".to_owned(),
+            Attempt::Accept => format!("accepting a process{}", at()),
+            Attempt::AcceptInvited => format!("accepting the invited process{}", at()),
+            Attempt::Invite => format!("inviting a process{}", at()),
+            Attempt::Tell => format!("writing the invitation{}", at()),
         }
     }
 
     fn connects(&self) -> bool {
         matches!(self.attempt, Attempt::Connect | Attempt::Invited)
+    }
+
+    fn accepts(&self) -> bool {
+        matches!(self.attempt, Attempt::Accept | Attempt::AcceptInvited)
     }
 }
 
@@ -126,6 +144,16 @@ impl fmt::Display for MeetError {
                 f,
                 "the listener closed the connection before it accepted this process, for example for lack of \
                  descriptors, or its process has ended; look there for the reason, then connect again"
+            ),
+            Error::WouldBlock if self.accepts() => write!(
+                f,
+                "would block: no process that the listener accepts waits here, and the deadline was now; give a later \
+                 deadline, or wait for the listener in a wait set"
+            ),
+            Error::TimedOut if self.accepts() => write!(
+                f,
+                "timed out: no process that the listener accepts has connected before the deadline; check that the \
+                 client uses this path, or call again to go on waiting"
             ),
             Error::System { call: "spawn", code } => write!(
                 f,

@@ -157,7 +157,7 @@ impl Options {
         credentials::ask(ours.as_fd(), true)?;
         credentials::ask(theirs.as_fd(), true)?;
         let channel = self.over(ours)?;
-        let inode = spawn::inode(&theirs).ok_or(Error::NotASocket)?;
+        let inode = spawn::inode(&theirs).ok_or(Error::NotASocket("no socket"))?;
         Ok((channel, Inheritance { socket: theirs, inode }))
     }
 

@@ -53,8 +53,8 @@ mod sealed {
 ///                     clients.push(channel);
 ///                     set.add(&clients[clients.len() - 1], clients.len() as u64, Interest::Readable, Mode::Level)?;
 ///                 }
-///                 Err(Error::WouldBlock) => {}
-///                 Err(error) => return Err(error),
+///                 Err(failed) if failed.error == Error::WouldBlock => {}
+///                 Err(failed) => return Err(failed.into()),
 ///             }
 ///         } else {
 ///             received.push(clients[event.key() as usize - 1].try_recv()?);

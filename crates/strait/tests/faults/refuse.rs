@@ -144,21 +144,22 @@ pub(crate) fn closed_descriptor(_: &str) {
 
 #[test]
 fn only_a_connected_seqpacket_socket_is_taken() {
-    let over = |fd: OwnedFd| Channel::over(fd).map(drop);
+    let refused = |fd: OwnedFd, what| assert_eq!(Channel::over(fd).err(), Some(Error::NotASocket(what)));
     let pair = |kind| rustix::net::socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).unwrap();
-    for kind in [SocketType::STREAM, SocketType::DGRAM] {
+    for (kind, what) in [(SocketType::STREAM, "a stream socket"), (SocketType::DGRAM, "a datagram socket")] {
         let (one, other) = pair(kind);
-        assert_eq!(over(one), Err(Error::NotASocket), "{kind:?}");
-        assert_eq!(over(other), Err(Error::NotASocket), "{kind:?}");
+        refused(one, what);
+        refused(other, what);
     }
     let unconnected =
         rustix::net::socket_with(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-    assert_eq!(over(unconnected), Err(Error::NotASocket));
-    assert_eq!(over(file_with(b"file")), Err(Error::NotASocket));
-    assert_eq!(over(File::open("/dev/null").unwrap().into()), Err(Error::NotASocket));
+    refused(unconnected, "a socket that is not connected");
+    refused(std::net::UdpSocket::bind("127.0.0.1:0").unwrap().into(), "a socket of another family");
+    refused(file_with(b"file"), "no socket");
+    refused(File::open("/dev/null").unwrap().into(), "no socket");
     let (reader, writer) = std::io::pipe().unwrap();
-    assert_eq!(over(reader.into()), Err(Error::NotASocket));
-    assert_eq!(over(writer.into()), Err(Error::NotASocket));
+    refused(reader.into(), "no socket");
+    refused(writer.into(), "no socket");
     let (one, other) = pair(SocketType::SEQPACKET);
     let (one, other) = (Channel::over(one).unwrap(), Channel::over(other).unwrap());
     one.send(b"this kind").unwrap();

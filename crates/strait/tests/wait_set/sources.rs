@@ -248,7 +248,7 @@ fn a_listener_is_reported_when_a_process_connects() {
             set.modify(&listener, 9 + round, Interest::Writable, Mode::OneShot).unwrap();
             match listener.accept(Deadline::NOW) {
                 Ok(channel) => break channel,
-                Err(error) => assert_eq!(error, Error::WouldBlock),
+                Err(failed) => assert_eq!(failed.error, Error::WouldBlock),
             }
         };
         assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"hello");

@@ -324,13 +324,13 @@ impl Driver<'_> {
             0 => self.call("accept now", Duration::ZERO, || listener.accept(Deadline::NOW)),
             1 => {
                 let invited = self.call("invite", Duration::ZERO, || listener.invite(Duration::from_secs(1)));
-                let Some(invitation) = self.note("invite", invited) else { return };
+                let Some(invitation) = self.note("invite", invited.map_err(Error::from)) else { return };
                 let _ = invitation.tell(&mut Vec::new());
                 self.call("Invitation::accept", allowed, || invitation.accept(deadline))
             }
             _ => self.call("accept", allowed, || listener.accept(deadline)),
         };
-        if let Some(channel) = self.note("accept", accepted) {
+        if let Some(channel) = self.note("accept", accepted.map_err(Error::from)) {
             self.keep(|pool| &mut pool.channels, Arc::new(channel));
         }
         if self.choices.one_in(4) {

@@ -181,7 +181,7 @@ impl Driver<'_> {
         let victim = self.victim;
         let Some(listener) = &victim.listener else { return false };
         let accepted = self.call("accept, waiting", SLICE, || listener.accept(SLICE));
-        match accepted {
+        match accepted.map_err(Error::from) {
             Ok(channel) => {
                 self.note_work(100_000);
                 self.keep(|pool| &mut pool.channels, Arc::new(channel));

@@ -43,17 +43,40 @@ pub(crate) fn pair() -> Result<(OwnedFd, OwnedFd), Error> {
 /// Returns whether `fd` is a connected Unix socket of type `SOCK_SEQPACKET`. An error comes from the kernel and says
 /// nothing about the descriptor.
 pub(crate) fn is_seqpacket(fd: impl AsFd) -> Result<bool, Error> {
+    Ok(other_than_seqpacket(fd)?.is_none())
+}
+
+/// Returns `None` if `fd` is a connected Unix socket of type `SOCK_SEQPACKET`; otherwise says what `fd` is instead. An
+/// error comes from the kernel and says nothing about the descriptor.
+pub(crate) fn other_than_seqpacket(fd: impl AsFd) -> Result<Option<&'static str>, Error> {
     let fd = fd.as_fd();
-    let is = |asked: Result<bool, Errno>, name| match asked {
-        Err(Errno::NOTSOCK | Errno::NOTCONN | Errno::OPNOTSUPP | Errno::INVAL | Errno::BADF) => Ok(false),
+    let found = |asked: Result<Option<&'static str>, Errno>, name| match asked {
+        Err(Errno::NOTSOCK) => Ok(Some("no socket")),
+        Err(Errno::BADF) => Ok(Some("not an open file")),
+        Err(Errno::NOTCONN | Errno::OPNOTSUPP | Errno::INVAL) => Ok(Some("a socket that is not connected")),
         asked => asked.named(name),
     };
-    let domain = || sockopt::socket_domain(fd).map(|domain| domain == AddressFamily::UNIX);
-    let kind = || sockopt::socket_type(fd).map(|kind| kind == SocketType::SEQPACKET);
-    let connected = || net::getpeername(fd).map(|_| true);
-    Ok(is(call("getsockopt", domain), "getsockopt(SO_DOMAIN)")?
-        && is(call("getsockopt", kind), "getsockopt(SO_TYPE)")?
-        && is(call("getpeername", connected), "getpeername")?)
+    let domain = || {
+        let domain = sockopt::socket_domain(fd)?;
+        Ok((domain != AddressFamily::UNIX).then_some("a socket of another family"))
+    };
+    let kind = || {
+        let kind = sockopt::socket_type(fd)?;
+        Ok(match kind {
+            SocketType::SEQPACKET => None,
+            SocketType::STREAM => Some("a stream socket"),
+            SocketType::DGRAM => Some("a datagram socket"),
+            _ => Some("a socket of another type"),
+        })
+    };
+    let connected = || net::getpeername(fd).map(|_| None);
+    if let Some(other) = found(call("getsockopt", domain), "getsockopt(SO_DOMAIN)")? {
+        return Ok(Some(other));
+    }
+    if let Some(other) = found(call("getsockopt", kind), "getsockopt(SO_TYPE)")? {
+        return Ok(Some(other));
+    }
+    found(call("getpeername", connected), "getpeername")
 }
 
 /// Sets the close-on-exec flag of `fd`, even if the process that made the descriptor chose otherwise.

@@ -1,0 +1,123 @@
+// The halves of an end: a sender and a receiver that each belong to one thread.
+
+#ifndef STRAIT_HALVES_HPP
+#define STRAIT_HALVES_HPP
+
+#include <strait/channel.hpp>
+
+namespace strait {
+
+class Receiver;
+
+// The sending half of an end. One thread at a time uses it, so its calls need no lock: they are faster than those of a
+// channel. Channel::split makes it.
+class Sender {
+public:
+    // An empty object: every function fails with STRAIT_INVALID_ARGUMENT.
+    Sender() noexcept = default;
+    explicit Sender(strait_sender *sender) noexcept : sender_(sender) {}
+
+    result<void> send(Bytes bytes, Deadline deadline = Deadline::never()) {
+        return detail::done(strait_sender_send(sender_.get(), bytes.data(), bytes.size(), deadline.get()));
+    }
+    result<void> try_send(Bytes bytes) { return send(bytes, Deadline::now()); }
+
+    // Sends bytes with handles. If this succeeds, it takes the handles; otherwise the caller still owns them.
+    result<void> send(Bytes bytes, std::span<Handle> handles, Deadline deadline = Deadline::never()) {
+        const auto part = bytes.part();
+        return sendv({&part, 1}, handles, deadline);
+    }
+    result<void> send(Bytes bytes, Handle &&handle, Deadline deadline = Deadline::never()) {
+        return send(bytes, std::span(&handle, 1), deadline);
+    }
+    // Sends the parts, one after the other, as one message.
+    result<void> sendv(std::span<const iovec> parts, std::span<Handle> handles = {}, Deadline deadline = Deadline::never()) {
+        return detail::done(
+            strait_sender_sendv(sender_.get(), parts.data(), parts.size(), detail::raw(handles), handles.size(), deadline.get()));
+    }
+
+    // Makes the end again of which this object and `receiver` are the halves. If this succeeds, it takes both. Fails with
+    // STRAIT_INVALID_ARGUMENT if they belong to different ends.
+    inline result<Channel> join(Receiver &&receiver) &&;
+
+    explicit operator bool() const noexcept { return sender_.get() != nullptr; }
+    strait_sender *get() const noexcept { return sender_.get(); }
+    strait_sender *release() noexcept { return sender_.release(); }
+
+private:
+    detail::Owned<strait_sender, strait_sender_free> sender_;
+};
+
+// The receiving half of an end. One thread at a time uses it, so its calls need no lock: they are faster than those of a
+// channel. Channel::split makes it.
+class Receiver {
+public:
+    // An empty object: every function fails with STRAIT_INVALID_ARGUMENT.
+    Receiver() noexcept = default;
+    explicit Receiver(strait_receiver *receiver) noexcept : receiver_(receiver) {}
+
+    result<Message> recv(Deadline deadline = Deadline::never()) {
+        Message message;
+        if (const auto received = recv_message(message, deadline); !received) {
+            return received.error();
+        }
+        return message;
+    }
+    result<Message> try_recv() { return recv(Deadline::now()); }
+
+    // Receives into an existing message. A steady flow of messages allocates no memory.
+    result<void> recv_message(Message &message, Deadline deadline = Deadline::never()) {
+        return detail::done(strait_receiver_recv(receiver_.get(), message.get(), deadline.get()));
+    }
+    // Receives into a buffer of the caller's, as Channel::recv_into does.
+    result<std::size_t> recv_into(std::span<std::byte> buffer, Deadline deadline = Deadline::never(), Message *handles = nullptr) {
+        std::size_t size = 0;
+        const auto status = strait_receiver_recv_into(receiver_.get(), buffer.data(), buffer.size(), &size,
+                                                      handles == nullptr ? nullptr : handles->get(), deadline.get());
+        if (status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return size;
+    }
+    // Returns why the other end was closed, once a receive has failed with STRAIT_PEER_CLOSED; nothing if it did not say.
+    std::optional<std::uint32_t> close_reason() const noexcept {
+        std::uint32_t reason = 0;
+        return strait_receiver_close_reason(receiver_.get(), &reason) ? std::optional(reason) : std::nullopt;
+    }
+
+    explicit operator bool() const noexcept { return receiver_.get() != nullptr; }
+    strait_receiver *get() const noexcept { return receiver_.get(); }
+    strait_receiver *release() noexcept { return receiver_.release(); }
+
+private:
+    detail::Owned<strait_receiver, strait_receiver_free> receiver_;
+};
+
+// Both halves of an end. The end closes when both are destroyed.
+struct Halves {
+    Sender sender;
+    Receiver receiver;
+};
+
+inline result<Halves> Channel::split() && {
+    strait_sender *sender = nullptr;
+    strait_receiver *receiver = nullptr;
+    if (const auto status = strait_channel_split(channel_.get(), &sender, &receiver); status != STRAIT_OK) {
+        return Error::last(status);
+    }
+    channel_.release();
+    return Halves{Sender(sender), Receiver(receiver)};
+}
+
+inline result<Channel> Sender::join(Receiver &&receiver) && {
+    auto joined = Channel::make([&](auto **out) { return strait_sender_join(sender_.get(), receiver.get(), out); });
+    if (joined) {
+        sender_.release();
+        receiver.release();
+    }
+    return joined;
+}
+
+} // namespace strait
+
+#endif

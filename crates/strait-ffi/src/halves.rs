@@ -1,0 +1,315 @@
+//! The halves of an end: a sender and a receiver that each belong to one thread.
+
+use std::ffi::c_void;
+use std::ptr;
+
+use libc::iovec;
+use strait::wait::Interest;
+use strait::{Receiver, Sender};
+
+use crate::args;
+use crate::channel::{self, strait_channel};
+use crate::deadline::{strait_deadline, until};
+use crate::handle::{Lent, strait_handle};
+use crate::receive::{receive_into, strait_message};
+use crate::send::Gathered;
+use crate::status::{Failure, call, call_or, strait_status};
+use crate::wait_set::{mode, set, strait_mode, strait_wait_set};
+
+/// The sending half of an end, which belongs to one thread at a time: see `strait_channel_split`.
+#[derive(Debug)]
+pub struct strait_sender(Sender);
+
+/// The receiving half of an end, which belongs to one thread at a time: see `strait_channel_split`.
+#[derive(Debug)]
+pub struct strait_receiver(Receiver);
+
+const NO_SENDER: &str = "sender is NULL";
+const NO_RECEIVER: &str = "receiver is NULL";
+
+/// Returns the half to which C code points.
+///
+/// # Errors
+/// [`Failure::Invalid`] with the text `what` if `half` is `NULL`.
+///
+/// # Safety
+/// `half` is `NULL`, or an object that no other thread uses during the function call.
+unsafe fn half<'a, T>(half: *mut T, what: &'static str) -> Result<&'a mut T, Failure> {
+    // SAFETY: the caller's promise.
+    unsafe { half.as_mut() }.ok_or(Failure::Invalid(what))
+}
+
+/// Splits an end into a sender and a receiver, for two threads of which one only sends and the other only receives. One
+/// thread at a time uses a half, so its calls need no lock: they are faster than those of an end.
+///
+/// If the function succeeds, it takes this reference to the end; other references fail with `STRAIT_MOVED` from then
+/// on. `sender` and `receiver` receive the halves, which the caller owns, or `NULL` on failure. The end is closed when
+/// both halves are freed; `strait_sender_join` makes the end again, for example to send it. Fails as `strait_sendv` does
+/// for an end that is sent: with `STRAIT_CLOSED`, `STRAIT_MOVED` or `STRAIT_IN_USE`. Does not block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_split(
+    channel: *mut strait_channel,
+    sender: *mut *mut strait_sender,
+    receiver: *mut *mut strait_receiver,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires the pointers to be valid.
+        let (sender, receiver) = unsafe {
+            let sender = args::out(sender, ptr::null_mut(), "sender is NULL")?;
+            (sender, args::out(receiver, ptr::null_mut(), "receiver is NULL")?)
+        };
+        // SAFETY: the header requires the pointer to be valid, and the reference is the caller's.
+        let end = unsafe {
+            channel::shell(channel)?;
+            channel::take_out(channel, ptr::null())?
+        };
+        // SAFETY: the reference was the caller's, who gives it up.
+        unsafe { channel::release(channel) };
+        let (sending, receiving) = end.split();
+        *sender = Box::into_raw(Box::new(strait_sender(sending)));
+        *receiver = Box::into_raw(Box::new(strait_receiver(receiving)));
+        Ok(())
+    })
+}
+
+/// Joins the two halves of an end to the end that was split. If the function succeeds, it takes both halves, and
+/// `channel` receives the end, which the caller owns. Fails with `STRAIT_INVALID_ARGUMENT` if the halves belong to
+/// different ends; then the caller still owns them, and `channel` receives `NULL`. Does not block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_sender_join(
+    sender: *mut strait_sender,
+    receiver: *mut strait_receiver,
+    channel: *mut *mut strait_channel,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires the pointers to be valid.
+        let channel = unsafe {
+            let channel = args::out(channel, ptr::null_mut(), "channel is NULL")?;
+            half(sender, NO_SENDER)?;
+            half(receiver, NO_RECEIVER)?;
+            channel
+        };
+        // SAFETY: both objects came from boxes of `strait_channel_split`, and the caller gives them up unless this fails.
+        let (mut sending, mut receiving) = unsafe { (Box::from_raw(sender), Box::from_raw(receiver)) };
+        match sending.0.join(receiving.0) {
+            Ok(joined) => {
+                *channel = strait_channel::give(joined);
+                Ok(())
+            }
+            Err(halves) => {
+                // The objects stay at the addresses that the caller has.
+                (sending.0, receiving.0) = halves;
+                let _ = (Box::into_raw(sending), Box::into_raw(receiving));
+                Err(Failure::Invalid("the sender and the receiver belong to different ends"))
+            }
+        }
+    })
+}
+
+/// Sends a message of `len` bytes, as `strait_send` does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_sender_send(
+    sender: *mut strait_sender,
+    bytes: *const c_void,
+    len: usize,
+    deadline: strait_deadline,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (sender, bytes) = unsafe { (half(sender, NO_SENDER)?, args::bytes(bytes.cast(), len)?) };
+        sender.0.send_by(bytes, until(deadline)).map_err(|failed| failed.error.into())
+    })
+}
+
+/// Sends a message of several parts with handles, as `strait_sendv` does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_sender_sendv(
+    sender: *mut strait_sender,
+    parts: *const iovec,
+    part_count: usize,
+    handles: *mut strait_handle,
+    handle_count: usize,
+    deadline: strait_deadline,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires all the pointers to be valid.
+        let (sender, parts, mut lent) = unsafe {
+            let sender = half(sender, NO_SENDER)?;
+            (sender, Gathered::new(parts, part_count)?, Lent::new(handles, handle_count, ptr::null())?)
+        };
+        if lent.is_empty() {
+            return sender.0.send_by(parts.outgoing(), until(deadline)).map_err(|failed| failed.error.into());
+        }
+        let handles = lent.take()?;
+        let count = handles.len();
+        match sender.0.send_by(parts.outgoing().handles(handles), until(deadline)) {
+            Ok(()) => {
+                lent.sent();
+                Ok(())
+            }
+            Err(failed) => {
+                lent.give_back(failed.handles, count);
+                Err(failed.error.into())
+            }
+        }
+    })
+}
+
+/// Receives the next message into `message`, as `strait_recv` does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_receiver_recv(
+    receiver: *mut strait_receiver,
+    message: *mut strait_message,
+    deadline: strait_deadline,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (receiver, message) = unsafe { (half(receiver, NO_RECEIVER)?, half(message, "message is NULL")?) };
+        Ok(receiver.0.recv_message(message.emptied(), until(deadline))?)
+    })
+}
+
+/// Receives the next message into the front of a buffer of the caller's, as `strait_recv_into` does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_receiver_recv_into(
+    receiver: *mut strait_receiver,
+    buffer: *mut c_void,
+    capacity: usize,
+    len: *mut usize,
+    handles: *mut strait_message,
+    deadline: strait_deadline,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires all the pointers to be valid.
+        unsafe {
+            let len = args::Place::new(len, 0, "len is NULL")?;
+            let receiver = half(receiver, NO_RECEIVER)?;
+            receive_into(buffer, capacity, &len, handles, |buffer| {
+                receiver.0.recv_into(buffer, until(deadline)).map_err(Failure::from)
+            })
+        }
+    })
+}
+
+/// Frees a sender. The end is closed once its receiver is freed too. Ignores `NULL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_sender_free(sender: *mut strait_sender) {
+    if !sender.is_null() {
+        // SAFETY: the object came from `strait_channel_split`, and the caller gives it up.
+        call_or((), || drop(unsafe { Box::from_raw(sender) }));
+    }
+}
+
+/// Frees a receiver. The end is closed once its sender is freed too. Ignores `NULL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_receiver_free(receiver: *mut strait_receiver) {
+    if !receiver.is_null() {
+        // SAFETY: the object came from `strait_channel_split`, and the caller gives it up.
+        call_or((), || drop(unsafe { Box::from_raw(receiver) }));
+    }
+}
+
+/// Adds a receiver, as `strait_wait_set_add` adds an end. Its event is `STRAIT_READABLE`. The thread that uses the
+/// receiver calls this function. From then on the calls of both halves take a lock, as the calls of an end do. The
+/// receiver leaves the set when both halves are freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_add_receiver(
+    set: *const strait_wait_set,
+    receiver: *mut strait_receiver,
+    key: u64,
+    mode: strait_mode,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (set, receiver) = unsafe { (self::set(set)?, half(receiver, NO_RECEIVER)?) };
+        Ok(set.waits().add(&receiver.0, key, Interest::Readable, self::mode(mode)?)?)
+    })
+}
+
+/// Replaces the key and the mode of a receiver in the set, and arms its registration, as `strait_wait_set_modify` does
+/// for an end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_modify_receiver(
+    set: *const strait_wait_set,
+    receiver: *mut strait_receiver,
+    key: u64,
+    mode: strait_mode,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (set, receiver) = unsafe { (self::set(set)?, half(receiver, NO_RECEIVER)?) };
+        Ok(set.waits().modify(&receiver.0, key, Interest::Readable, self::mode(mode)?)?)
+    })
+}
+
+/// Removes a receiver, as `strait_wait_set_remove` removes an end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_remove_receiver(
+    set: *const strait_wait_set,
+    receiver: *mut strait_receiver,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (set, receiver) = unsafe { (self::set(set)?, half(receiver, NO_RECEIVER)?) };
+        Ok(set.waits().remove(&receiver.0)?)
+    })
+}
+
+/// Adds a sender, as `strait_wait_set_add` adds an end. Its event is `STRAIT_WRITABLE`. The thread that uses the
+/// sender calls this function. From then on the calls of both halves take a lock, as the calls of an end do. The
+/// sender leaves the set when both halves are freed.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_add_sender(
+    set: *const strait_wait_set,
+    sender: *mut strait_sender,
+    key: u64,
+    mode: strait_mode,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (set, sender) = unsafe { (self::set(set)?, half(sender, NO_SENDER)?) };
+        Ok(set.waits().add(&sender.0, key, Interest::Writable, self::mode(mode)?)?)
+    })
+}
+
+/// Replaces the key and the mode of a sender in the set, and arms its registration, as `strait_wait_set_modify` does
+/// for an end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_modify_sender(
+    set: *const strait_wait_set,
+    sender: *mut strait_sender,
+    key: u64,
+    mode: strait_mode,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (set, sender) = unsafe { (self::set(set)?, half(sender, NO_SENDER)?) };
+        Ok(set.waits().modify(&sender.0, key, Interest::Writable, self::mode(mode)?)?)
+    })
+}
+
+/// Removes a sender, as `strait_wait_set_remove` removes an end.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_remove_sender(
+    set: *const strait_wait_set,
+    sender: *mut strait_sender,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (set, sender) = unsafe { (self::set(set)?, half(sender, NO_SENDER)?) };
+        Ok(set.waits().remove(&sender.0)?)
+    })
+}
+
+/// Returns the number with which the other end was closed, as `strait_channel_close_reason` does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_receiver_close_reason(receiver: *mut strait_receiver, reason: *mut u32) -> bool {
+    call_or(false, || {
+        // SAFETY: the header requires both pointers to be valid.
+        let (Ok(receiver), false) = (unsafe { half(receiver, NO_RECEIVER) }, reason.is_null()) else { return false };
+        let Some(given) = receiver.0.close_reason() else { return false };
+        // SAFETY: the caller may write a number there.
+        unsafe { reason.write(given) };
+        true
+    })
+}

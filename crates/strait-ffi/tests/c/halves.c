@@ -1,0 +1,177 @@
+/* Tests of the halves of an end: two threads use them at once, they are joined and sent, and wrong use is a status. */
+
+#include <pthread.h>
+#include <string.h>
+#include <unistd.h>
+
+#include "check.h"
+
+#define MESSAGES 100000u
+#define DEADLINE strait_after(120 * SECOND)
+
+static void *send_numbers(void *given) {
+    strait_sender *sender = given;
+    unsigned number;
+    for (number = 0; number < MESSAGES; number++) {
+        OK(strait_sender_send(sender, &number, sizeof number, DEADLINE));
+    }
+    return sender;
+}
+
+/* The two ends send to each other, each with one thread for each half. */
+static void both_directions_at_once(void) {
+    strait_channel *ends[2];
+    strait_sender *senders[2];
+    strait_receiver *receivers[2];
+    pthread_t threads[2];
+    strait_message *message = strait_message_new();
+    unsigned side, number, got;
+    size_t len;
+    OK(strait_channel_pair(NULL, &ends[0], &ends[1]));
+    for (side = 0; side < 2; side++) {
+        OK(strait_channel_split(ends[side], &senders[side], &receivers[side]));
+        CHECK(pthread_create(&threads[side], NULL, send_numbers, senders[side]) == 0);
+    }
+    for (number = 0; number < MESSAGES; number++) {
+        OK(strait_receiver_recv_into(receivers[0], &got, sizeof got, &len, NULL, DEADLINE));
+        CHECK(len == sizeof got && got == number);
+        OK(strait_receiver_recv(receivers[1], message, DEADLINE));
+        CHECK(strait_message_len(message) == sizeof got && memcmp(strait_message_bytes(message), &number, sizeof number) == 0);
+    }
+    for (side = 0; side < 2; side++) {
+        CHECK(pthread_join(threads[side], NULL) == 0);
+    }
+    IS(STRAIT_WOULD_BLOCK, strait_receiver_recv(receivers[0], message, STRAIT_NOW));
+    IS(STRAIT_TIMED_OUT, strait_receiver_recv(receivers[0], message, strait_after(1000000)));
+
+    /* An end is closed once both of its halves are. */
+    strait_sender_free(senders[0]);
+    IS(STRAIT_WOULD_BLOCK, strait_receiver_recv(receivers[1], message, STRAIT_NOW));
+    strait_receiver_free(receivers[0]);
+    IS(STRAIT_PEER_CLOSED, strait_receiver_recv(receivers[1], message, DEADLINE));
+    IS(STRAIT_PEER_CLOSED, strait_sender_send(senders[1], "x", 1, DEADLINE));
+    strait_sender_free(senders[1]);
+    strait_receiver_free(receivers[1]);
+    strait_message_free(message);
+}
+
+/* Halves that were joined are the end again, which can be sent with its unread messages. */
+static void joined_ends_travel(void) {
+    strait_channel *a, *b, *c, *d, *joined, *arrived;
+    strait_sender *sender, *other_sender;
+    strait_receiver *receiver, *other_receiver;
+    strait_handle handle;
+    strait_message *message = strait_message_new();
+    uint32_t reason = 0;
+    size_t len;
+    char byte;
+    OK(strait_channel_pair(NULL, &a, &b));
+    OK(strait_channel_pair(NULL, &c, &d));
+    OK(strait_channel_split(a, &sender, &receiver));
+    OK(strait_channel_split(c, &other_sender, &other_receiver));
+    OK(strait_send(b, "kept", 4, STRAIT_NOW));
+
+    joined = b;
+    IS(STRAIT_INVALID_ARGUMENT, strait_sender_join(sender, other_receiver, &joined));
+    CHECK(joined == NULL);
+    IS(STRAIT_INVALID_ARGUMENT, strait_sender_join(sender, NULL, &joined));
+    IS(STRAIT_INVALID_ARGUMENT, strait_sender_join(NULL, receiver, &joined));
+
+    OK(strait_sender_join(sender, receiver, &joined));
+    handle = strait_handle_from_channel(joined);
+    /* A half takes handles as an end does, and gives them back if it cannot send. */
+    IS(STRAIT_INVALID_ARGUMENT, strait_sender_sendv(NULL, NULL, 0, &handle, 1, DEADLINE));
+    CHECK(handle.kind == STRAIT_HANDLE_CHANNEL);
+    OK(strait_sender_sendv(other_sender, NULL, 0, &handle, 1, DEADLINE));
+    CHECK(handle.kind == STRAIT_HANDLE_NONE);
+    OK(strait_recv(d, message, DEADLINE));
+    OK(strait_message_take_handle(message, 0, &handle));
+    arrived = strait_handle_take_channel(&handle);
+    IS(STRAIT_BUFFER_TOO_SMALL, strait_recv_into(arrived, &byte, 1, &len, NULL, DEADLINE));
+    CHECK(len == 4);
+    strait_channel_close(arrived);
+
+    strait_channel_close_with(d, 7);
+    IS(STRAIT_PEER_CLOSED, strait_receiver_recv(other_receiver, message, DEADLINE));
+    CHECK(strait_receiver_close_reason(other_receiver, &reason) && reason == 7);
+    strait_sender_free(other_sender);
+    strait_receiver_free(other_receiver);
+    strait_channel_close(b);
+    strait_message_free(message);
+}
+
+/* An end that cannot be taken stays as it is. Other references fail once it is split. */
+static void ends_in_use(void) {
+    strait_channel *a, *b, *other;
+    strait_reservation *room;
+    strait_sender *sender;
+    strait_receiver *receiver;
+    OK(strait_channel_pair(NULL, &a, &b));
+    OK(strait_reserve(a, 100, &room, DEADLINE));
+    IS(STRAIT_IN_USE, strait_channel_split(a, &sender, &receiver));
+    CHECK(sender == NULL && receiver == NULL);
+    strait_reservation_cancel(room);
+    OK(strait_send(a, "still", 5, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_split(NULL, &sender, &receiver));
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_split(a, NULL, &receiver));
+
+    other = strait_channel_ref(a);
+    OK(strait_channel_split(a, &sender, &receiver));
+    IS(STRAIT_MOVED, strait_send(other, "x", 1, STRAIT_NOW));
+    strait_channel_unref(other);
+    OK(strait_sender_send(sender, "end", 3, STRAIT_NOW));
+    strait_sender_free(sender);
+    strait_receiver_free(receiver);
+    strait_sender_free(NULL);
+    strait_receiver_free(NULL);
+    strait_channel_close(b);
+}
+
+/* Halves are members of a wait set. */
+static void in_a_wait_set(void) {
+    strait_channel *a, *b;
+    strait_sender *sender;
+    strait_receiver *receiver;
+    strait_wait_set *set;
+    strait_event events[4];
+    size_t count;
+    strait_message *message = strait_message_new();
+    OK(strait_channel_pair(NULL, &a, &b));
+    OK(strait_channel_split(a, &sender, &receiver));
+    OK(strait_wait_set_new(&set));
+    OK(strait_wait_set_add_receiver(set, receiver, 5, STRAIT_LEVEL));
+    OK(strait_wait_set_wait(set, events, 4, &count, STRAIT_NOW));
+    CHECK(count == 0);
+    OK(strait_send(b, "hello", 5, STRAIT_NOW));
+    OK(strait_wait_set_wait(set, events, 4, &count, DEADLINE));
+    CHECK(count == 1 && events[0].key == 5 && (events[0].events & STRAIT_READABLE) != 0);
+    OK(strait_receiver_recv(receiver, message, STRAIT_NOW));
+    OK(strait_sender_send(sender, "answer", 6, STRAIT_NOW));
+    OK(strait_recv(b, message, DEADLINE));
+    OK(strait_wait_set_modify_receiver(set, receiver, 6, STRAIT_ONE_SHOT));
+    OK(strait_wait_set_remove_receiver(set, receiver));
+    IS(STRAIT_NOT_IN_SET, strait_wait_set_remove_receiver(set, receiver));
+    OK(strait_wait_set_add_sender(set, sender, 7, STRAIT_LEVEL));
+    OK(strait_wait_set_wait(set, events, 4, &count, DEADLINE));
+    CHECK(count == 1 && events[0].key == 7 && (events[0].events & STRAIT_WRITABLE) != 0);
+    OK(strait_wait_set_modify_sender(set, sender, 8, STRAIT_LEVEL));
+    OK(strait_wait_set_remove_sender(set, sender));
+    strait_sender_free(sender);
+    strait_receiver_free(receiver);
+    CHECK(strait_wait_set_len(set) == 0);
+    strait_wait_set_free(set);
+    strait_channel_close(b);
+    strait_message_free(message);
+}
+
+int main(void) {
+    int before;
+    ends_in_use();
+    before = descriptors();
+    both_directions_at_once();
+    joined_ends_travel();
+    ends_in_use();
+    in_a_wait_set();
+    CHECK(descriptors() == before);
+    return 0;
+}
