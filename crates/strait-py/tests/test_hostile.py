@@ -67,6 +67,18 @@ def mutated(generator, data):
     return bytes(data[: generator.randrange(1, len(data) + 1)] if generator.random() < 0.1 else data)
 
 
+def decoded(data):
+    """Returns whether bytes are an object, and how much memory was taken at most to find out."""
+    tracemalloc.reset_peak()
+    before = tracemalloc.get_traced_memory()[0]
+    try:
+        strait.loads(data)
+        good = True
+    except strait.Malformed:
+        good = False
+    return good, tracemalloc.get_traced_memory()[1] - before
+
+
 def test_9_fuzzed_messages_never_do_more_than_fail(pair):
     one, other = pair
     generator = random.Random(SEED)
@@ -78,17 +90,12 @@ def test_9_fuzzed_messages_never_do_more_than_fail(pair):
         while time.monotonic() < end:
             data = mutated(generator, item(generator, 0))
             count += 1
-            tracemalloc.reset_peak()
-            before = tracemalloc.get_traced_memory()[0]
-            try:
-                value = strait.loads(data)
-                good += 1
-                del value
-            except strait.Malformed:
-                pass
-            taken = tracemalloc.get_traced_memory()[1] - before
+            is_good, taken = decoded(data)
+            good += is_good
             # An empty object of Python takes up to some 200 bytes for each byte of the message.
-            assert taken < 30_000 + 300 * len(data), (data, taken)
+            limit = 30_000 + 300 * len(data)
+            # Now and then the interpreter doubles its table of interned strings, to which `pathlib` adds.
+            assert taken < limit or decoded(data)[1] < limit, (data, taken)
             if count % 8 == 0:
                 with strait.File(0) as file:
                     one.send_bytes(data, handles=generator.choices([sealed, mutable, file], k=1))
