@@ -761,6 +761,23 @@ mod tests {
         }
     }
 
+    /// Shows that the slot of a lane to which an idle end was to go on is freed, if that end is dropped without having
+    /// gone there, after the other end.
+    #[test]
+    fn a_slot_that_an_end_never_came_to_is_free_once_that_end_is_dropped() {
+        let mut made = Made::new(2, SMALL, true).unwrap();
+        let names = [made.take().unwrap(), made.take().unwrap()];
+        let lane = |nth: usize, side| Lane::in_arena(&made.arena, names[nth], side, Link::own(), None).unwrap();
+        let (idle, moved, other) = (lane(0, 0), lane(0, 1), lane(1, 1));
+        moved.store_successor(&other, &Link::own(), |_| unreachable!("the end never was in transit"));
+        drop(other);
+        assert!(!is_free(&made));
+        drop(idle);
+        assert!(is_free(&made));
+        drop(moved);
+        assert_eq!(unpoisoned(&made.arena.freed).names.len(), 2);
+    }
+
     #[test]
     fn a_slot_of_two_that_were_handed_to_each_other_is_free_too() {
         let (made, [one, claimed, other]) = ends();
