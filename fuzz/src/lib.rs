@@ -16,6 +16,9 @@
 //!
 //! [`fidl`] decodes messages of `strait-fidl`. What is accepted is the encoding of its value.
 //!
+//! [`typed`] receives messages of `strait-typed` with handles, in each codec. A value that is accepted has all handles
+//! of its message, an error closes them, and the channel goes on.
+//!
 //! Nothing depends on time, on random numbers or on addresses, so an input has the same effect each time.
 
 #[cfg(not(strait_fuzzing))]
@@ -28,6 +31,7 @@ mod pipes;
 pub mod program;
 mod proxy;
 mod regions;
+mod typed;
 mod world;
 
 use std::cell::RefCell;
@@ -37,6 +41,7 @@ use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, Error, Outgoing};
 
 pub use fidl::fidl;
+pub use typed::typed;
 use world::{Attack, World};
 
 pub use strait::fuzzing::{packet, ring, table};

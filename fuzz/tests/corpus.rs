@@ -25,4 +25,5 @@ fn the_corpus_is_clean() {
     replay("packet", strait_fuzz::packet);
     replay("table", strait_fuzz::table);
     replay("fidl", strait_fuzz::fidl);
+    replay("typed", strait_fuzz::typed);
 }

@@ -102,4 +102,5 @@ fn changed_inputs_are_handled_like_any_other() {
     try_changed("packet", strait_fuzz::packet);
     try_changed("table", strait_fuzz::table);
     try_changed("fidl", strait_fuzz::fidl);
+    try_changed("typed", strait_fuzz::typed);
 }

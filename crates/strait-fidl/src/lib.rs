@@ -97,6 +97,11 @@ pub mod zx;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
+// The examples of the derive macro, whose crate cannot depend on this one.
+#[cfg(doctest)]
+#[doc = include_str!("../../strait-fidl-derive/derive.md")]
+struct Derive;
+
 pub use decode::{Decoder, decode, decode_call, decode_message};
 pub use encode::{Encoded, Encoder, Gather, Output, SendError, to_vec};
 pub use error::{Code, Error};

@@ -1,54 +1,86 @@
 //! Programs that must not compile.
 //!
-//! A value stays as long as its encoding, whose parts lie in it:
-//! ```compile_fail,E0505
-//! let mut encoder = strait_fidl::Encoder::new();
-//! let value = vec![0_u8; 4096];
-//! let encoded = encoder.encode(&value).unwrap();
-//! drop(value);
-//! let _parts = encoded.parts();
+//! Each field has a FIDL type:
+//! ```compile_fail,E0277
+//! struct Point {
+//!     _x: i32,
+//! }
+//!
+//! #[derive(strait_fidl::Fidl)]
+//! struct Path {
+//!     points: Vec<Point>,
+//! }
+//!
+//! fn main() {
+//!     let _ = Path { points: vec![Point { _x: 1 }] };
+//! }
 //! ```
 //!
-//! A value does not change while it is encoded:
-//! ```compile_fail,E0502
-//! let mut encoder = strait_fidl::Encoder::new();
-//! let mut value = vec![0_u8; 4096];
-//! let encoded = encoder.encode(&value).unwrap();
-//! value.push(1);
-//! let _parts = encoded.parts();
+//! A handle is of the kind of its field:
+//! ```compile_fail,E0277
+//! use strait_fidl::{FidlHandle, kind};
+//!
+//! fn main() {
+//!     let file = std::fs::File::open("/dev/null").unwrap();
+//!     let _handle: FidlHandle<kind::Channel> = file.into();
+//! }
 //! ```
 //!
-//! An encoder encodes one value at a time:
-//! ```compile_fail,E0499
-//! let mut encoder = strait_fidl::Encoder::new();
-//! let one = encoder.encode(&1_u32).unwrap();
-//! let other = encoder.encode(&2_u32).unwrap();
-//! let _parts = (one.parts(), other.parts());
+//! An end of a protocol is not the other end:
+//! ```compile_fail,E0308
+//! use strait_fidl::{ClientEnd, Fidl, ServerEnd};
+//!
+//! enum Files {}
+//!
+//! #[derive(Fidl)]
+//! struct Open {
+//!     files: ClientEnd<Files>,
+//! }
+//!
+//! fn main() {
+//!     let server: ServerEnd<Files> = strait::Channel::pair().unwrap().0.into();
+//!     let _ = Open { files: server };
+//! }
 //! ```
 //!
-//! A value that borrows from a message does not outlive it:
-//! ```compile_fail,E0597
-//! use strait_fidl::{decode_message, Fidl};
-//! let (near, far) = strait::Channel::pair().unwrap();
-//! near.send(&strait_fidl::to_vec(&"text").unwrap()).unwrap();
-//! let text: &str = {
-//!     let mut message = far.recv().unwrap();
-//!     decode_message(&mut message).unwrap()
-//! };
-//! println!("{text}");
+//! Slices of numbers are encoded and not decoded, since a message is not aligned:
+//! ```compile_fail,E0277
+//! #[derive(strait_fidl::Fidl)]
+//! struct Numbers<'a> {
+//!     numbers: &'a [u32],
+//! }
+//!
+//! fn main() {
+//!     let _ = Numbers { numbers: &[1] };
+//! }
 //! ```
 //!
-//! Elements that have to be checked are not read where they lie:
-//! ```compile_fail,E0080
-//! let _ = strait_fidl::decode::<strait_fidl::Elements<'_, bool>>(&[], []);
+//! Each field of a table may be absent:
+//! ```compile_fail
+//! #[derive(strait_fidl::Fidl)]
+//! #[fidl(table)]
+//! struct Settings {
+//!     #[fidl(1)]
+//!     volume: u32,
+//! }
+//!
+//! fn main() {
+//!     let _ = Settings { volume: 1 };
+//! }
 //! ```
 //!
-//! Text is not read into memory that outlives the message:
-//! ```compile_fail,E0597
-//! let text: &'static str = {
-//!     let bytes = strait_fidl::to_vec(&"text").unwrap();
-//!     strait_fidl::decode(&bytes, []).unwrap()
-//! };
+//! A union says what it does with unknown fields:
+//! ```compile_fail
+//! #[derive(strait_fidl::Fidl)]
+//! #[fidl(union)]
+//! enum Answer {
+//!     #[fidl(1)]
+//!     Yes(bool),
+//! }
+//!
+//! fn main() {
+//!     let _ = Answer::Yes(true);
+//! }
 //! ```
 //!
 //! The size of a `usize` differs between machines, so it has no encoding:
@@ -56,6 +88,100 @@
 //! #[derive(strait_fidl::Fidl)]
 //! struct Size {
 //!     bytes: usize,
+//! }
+//!
+//! fn main() {
+//!     let _ = Size { bytes: 1 };
+//! }
+//! ```
+//!
+//! A value does not change while its encoding lives:
+//! ```compile_fail,E0502
+//! fn main() {
+//!     let mut encoder = strait_fidl::Encoder::new();
+//!     let mut value = vec![0_u8; 4096];
+//!     let encoded = encoder.encode(&value).unwrap();
+//!     value.push(1);
+//!     let _parts = encoded.parts();
+//! }
+//! ```
+//!
+//! A value stays as long as its encoding, whose parts lie in the value:
+//! ```compile_fail,E0505
+//! fn main() {
+//!     let mut encoder = strait_fidl::Encoder::new();
+//!     let value = vec![0_u8; 4096];
+//!     let encoded = encoder.encode(&value).unwrap();
+//!     drop(value);
+//!     let _parts = encoded.parts();
+//! }
+//! ```
+//!
+//! Memory that the peer can still change has no bytes to decode: only a sealed view has:
+//! ```compile_fail,E0308
+//! use strait_fidl::decode;
+//!
+//! fn main() {
+//!     let (_near, far) = strait::Channel::pair().unwrap();
+//!     let view = far.recv_in_place(strait::Deadline::NOW).unwrap();
+//!     let _text: &str = decode(&view, []).unwrap();
+//! }
+//! ```
+//!
+//! Text is not read into memory that outlives the bytes:
+//! ```compile_fail,E0597
+//! fn main() {
+//!     let text: &'static str = {
+//!         let bytes = strait_fidl::to_vec(&"text").unwrap();
+//!         strait_fidl::decode(&bytes, []).unwrap()
+//!     };
+//!     println!("{text}");
+//! }
+//! ```
+//!
+//! A value that borrows from a message does not outlive the message:
+//! ```compile_fail,E0597
+//! use strait_fidl::decode_message;
+//!
+//! fn main() {
+//!     let (near, far) = strait::Channel::pair().unwrap();
+//!     near.send(&strait_fidl::to_vec(&"text").unwrap()).unwrap();
+//!     let text: &str = {
+//!         let mut message = far.recv().unwrap();
+//!         decode_message(&mut message).unwrap()
+//!     };
+//!     println!("{text}");
+//! }
+//! ```
+//!
+//! An end is of the protocol of its field:
+//! ```compile_fail,E0308
+//! use strait_fidl::{ClientEnd, Fidl};
+//!
+//! enum Files {}
+//! enum Logs {}
+//!
+//! #[derive(Fidl)]
+//! struct Open {
+//!     files: ClientEnd<Files>,
+//! }
+//!
+//! fn main() {
+//!     let logs: ClientEnd<Logs> = strait::Channel::pair().unwrap().0.into();
+//!     let _ = Open { files: logs };
+//! }
+//! ```
+//!
+//! An enum names the type of its numbers:
+//! ```compile_fail
+//! #[derive(strait_fidl::Fidl)]
+//! #[fidl(strict)]
+//! enum Color {
+//!     Red = 1,
+//! }
+//!
+//! fn main() {
+//!     let _ = Color::Red;
 //! }
 //! ```
 //!
@@ -65,19 +191,41 @@
 //! struct Size {
 //!     bytes: Option<u64>,
 //! }
+//!
+//! fn main() {
+//!     let _ = Size { bytes: None };
+//! }
 //! ```
 //!
-//! A handle is of the kind of its field:
-//! ```compile_fail,E0277
-//! use strait_fidl::{FidlHandle, kind};
-//! let file = std::fs::File::open("/dev/null").unwrap();
-//! let _handle: FidlHandle<kind::Channel> = file.into();
+//! Elements that have to be checked are not read where they lie:
+//! ```compile_fail,E0080
+//! fn main() {
+//!     let _ = strait_fidl::decode::<strait_fidl::Elements<'_, bool>>(&[], []);
+//! }
 //! ```
 //!
-//! Slices of numbers are encoded and not decoded, since a message is not aligned:
-//! ```compile_fail,E0277
+//! An ordinal names one field:
+//! ```compile_fail
 //! #[derive(strait_fidl::Fidl)]
-//! struct Numbers<'a> {
-//!     numbers: &'a [u32],
+//! #[fidl(union, strict)]
+//! enum Answer {
+//!     #[fidl(1)]
+//!     Yes(bool),
+//!     #[fidl(1)]
+//!     Why(String),
+//! }
+//!
+//! fn main() {
+//!     let _ = (Answer::Yes(true), Answer::Why(String::new()));
+//! }
+//! ```
+//!
+//! An encoder encodes one value at a time:
+//! ```compile_fail,E0499
+//! fn main() {
+//!     let mut encoder = strait_fidl::Encoder::new();
+//!     let one = encoder.encode(&1_u32).unwrap();
+//!     let other = encoder.encode(&2_u32).unwrap();
+//!     let _parts = (one.parts(), other.parts());
 //! }
 //! ```

@@ -279,6 +279,38 @@ fn a_view_reads_from_the_message_where_it_lies() {
     assert_eq!(decode::<Longs<'_>>(&longs, []).unwrap().longs.iter().sum::<u64>(), 6);
 }
 
+#[test]
+fn a_view_reads_from_sealed_memory_where_it_lies_and_from_no_other_memory_of_the_peer() {
+    #[derive(Fidl)]
+    struct Owned {
+        name: String,
+        bytes: Option<Vec<u8>>,
+        points: Vec<Point>,
+    }
+    let points: Vec<Point> = (0..20_000).map(|x| Point { x, y: -x }).collect();
+    let message = to_vec(&Owned { name: "shape".into(), bytes: None, points }).unwrap();
+    let (near, far) = strait::Channel::pair().unwrap();
+
+    let mut room = near.reserve_sealed(message.len()).unwrap();
+    room.bytes().copy_from_slice(&message);
+    room.commit(strait::Deadline::NEVER).unwrap();
+    let received = far.recv_in_place(strait::Deadline::NEVER).unwrap();
+    let view: View<'_> = decode(received.sealed().expect("a sealed message"), []).unwrap();
+    let shared = received.as_ptr() as usize..received.as_ptr() as usize + message.len();
+    assert!(shared.contains(&(view.points.as_bytes().as_ptr() as usize)));
+    assert!(view.points.iter().map(|point| (point.x, point.y)).eq((0..20_000).map(|x| (x, -x))));
+    drop(received);
+
+    // The peer can still change this message, so the view of it gives no bytes to decode.
+    near.send(&message).unwrap();
+    assert!(far.recv_in_place(strait::Deadline::NEVER).unwrap().sealed().is_none());
+    // A message that is received whole is private memory.
+    near.send(&message).unwrap();
+    let received = far.recv().unwrap();
+    let view: View<'_> = decode(received.bytes(), []).unwrap();
+    assert!(received.bytes().as_ptr_range().contains(&view.points.as_bytes().as_ptr()));
+}
+
 #[derive(Debug, Default, Fidl)]
 #[fidl(table)]
 struct Settings {

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use strait_fidl::zx::{WriteError, ZxHandle, ZxMessage};
-use strait_fidl::{Code, Elements, Encoder, Fidl, FidlHandle, Gather, Header, decode, kind};
+use strait_fidl::{Code, Elements, Encode, Encoder, Fidl, FidlHandle, Gather, Header, RawHandle, decode, kind};
 use strait_zx::abi::*;
 use strait_zx::boundary::*;
 use strait_zx::codes::*;
@@ -47,6 +47,134 @@ struct Drawing {
     fill: Option<Fill>,
     visible: bool,
     event: Option<FidlHandle<kind::Event>>,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Fidl)]
+struct Nothing;
+
+#[derive(Clone, Copy, Debug, PartialEq, Fidl)]
+#[fidl(strict)]
+#[repr(u16)]
+enum Color {
+    Red = 1,
+    Blue = 0x102,
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Fidl)]
+#[fidl(flexible)]
+#[repr(u8)]
+enum Mood {
+    Good = 1,
+    #[fidl(unknown)]
+    Other(u8),
+}
+
+#[derive(Clone, Copy, Debug, PartialEq, Fidl)]
+#[fidl(bits, strict, mask = 7)]
+struct Access(u8);
+
+#[derive(Clone, Copy, Debug, PartialEq, Fidl)]
+#[fidl(bits, flexible)]
+struct Loose(u32);
+
+#[derive(Clone, Copy, Debug, PartialEq, Fidl)]
+struct Padded {
+    a: u8,
+    b: u32,
+}
+
+#[derive(Debug, PartialEq, Fidl)]
+#[fidl(union, strict)]
+enum Place {
+    #[fidl(1)]
+    At(Point),
+    #[fidl(2)]
+    Named(String),
+}
+
+/// A field of each kind that the format has. `cpp/peer.cpp` writes and reads it by hand too.
+#[derive(Debug, Fidl)]
+struct Kinds {
+    truth: bool,
+    tiny: i8,
+    byte: u8,
+    empty_struct: Nothing,
+    small: i16,
+    word: u16,
+    medium: i32,
+    dword: u32,
+    large: i64,
+    quad: u64,
+    single: f32,
+    strict_enum: Color,
+    flexible_enum: Mood,
+    strict_bits: Access,
+    real: f64,
+    flexible_bits: Loose,
+    array: [u16; 3],
+    padded: Padded,
+    text: String,
+    #[fidl(max = 8)]
+    bounded_text: String,
+    absent_text: Option<String>,
+    bytes: Vec<u8>,
+    numbers: Vec<u64>,
+    flags: Vec<bool>,
+    names: Vec<String>,
+    vectors: Vec<Vec<u8>>,
+    absent_vector: Option<Vec<u16>>,
+    boxed: Option<Box<Point>>,
+    absent_box: Option<Box<Point>>,
+    table: Style,
+    empty_table: Style,
+    strict_union: Place,
+    flexible_union: Fill,
+    absent_union: Option<Fill>,
+    points: [Point; 2],
+    event: FidlHandle<kind::Event>,
+    absent_event: Option<FidlHandle<kind::Event>>,
+}
+
+fn kinds(event: ZxHandle) -> Kinds {
+    Kinds {
+        truth: true,
+        tiny: i8::MIN,
+        byte: u8::MAX,
+        empty_struct: Nothing,
+        small: i16::MIN,
+        word: u16::MAX,
+        medium: i32::MIN,
+        dword: u32::MAX,
+        large: i64::MIN,
+        quad: u64::MAX,
+        single: 0.5,
+        strict_enum: Color::Blue,
+        flexible_enum: Mood::Other(200),
+        strict_bits: Access(5),
+        real: -2.5,
+        flexible_bits: Loose(0x8000_0001),
+        array: [1, 256, u16::MAX],
+        padded: Padded { a: 7, b: 8 },
+        text: "two lines".into(),
+        bounded_text: "abc".into(),
+        absent_text: None,
+        bytes: (0..=255).cycle().take(1021).collect(),
+        numbers: vec![1, 1 << 63, u64::MAX],
+        flags: vec![true, false, true],
+        names: vec!["a".into(), String::new(), "grün".into()],
+        vectors: vec![vec![9], vec![]],
+        absent_vector: None,
+        boxed: Some(Box::new(Point { x: 3, y: 4 })),
+        absent_box: None,
+        table: Style { width: Some(3), name: Some("dashed".into()) },
+        empty_table: Style::default(),
+        strict_union: Place::At(Point { x: 5, y: 6 }),
+        flexible_union: Fill::Color(0x00ff_00ff),
+        absent_union: None,
+        points: [Point { x: 1, y: 2 }, Point { x: -1, y: -2 }],
+        event: FidlHandle::new(event).unwrap(),
+        absent_event: None,
+    }
 }
 
 const HEADER: Header = Header { txid: 7, flexible: true, ordinal: 0x1122_3344_5566_7788 };
@@ -157,42 +285,87 @@ fn libraries() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_path_buf()
 }
 
+/// The program in C++, and the channel to it.
+struct Program {
+    pid: i32,
+    channel: Option<ZxHandle>,
+}
+
+impl Program {
+    /// Compiles the program under this name, and starts it.
+    fn start(name: &str) -> Self {
+        let root = Path::new(env!("CARGO_MANIFEST_DIR"));
+        let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
+        let mut compiler = Command::new("c++");
+        compiler.args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"]);
+        compiler.arg(root.join("../strait-zx/include")).arg(root.join("tests/cpp/peer.cpp")).arg("-o").arg(&out);
+        compiler.arg(libraries().join("libstrait_zx.a")).args(["-lpthread", "-ldl", "-lm"]);
+        assert!(compiler.status().expect("a C++ compiler").success(), "{compiler:?}");
+
+        let program = std::ffi::CString::new(out.into_os_string().into_encoded_bytes()).unwrap();
+        let (mut pid, mut handle) = (0, 0);
+        let arguments = [program.as_ptr(), std::ptr::null()];
+        // SAFETY: the array ends with a null pointer, and the other two lead to local variables.
+        assert_eq!(unsafe { strait_zx_spawn(arguments.as_ptr(), &mut pid, &mut handle) }, ZX_OK);
+        Self { pid, channel: ZxHandle::new(handle) }
+    }
+
+    fn channel(&self) -> &ZxHandle {
+        self.channel.as_ref().expect("the program runs")
+    }
+
+    /// Sends a value, and receives what the program sends back into `message`. Returns its header and its handles.
+    fn send<V: Encode>(&self, header: Header, value: &V, gather: Gather, message: &mut ZxMessage) -> Vec<RawHandle> {
+        Encoder::gathering(gather).message(header, value).unwrap().write(self.channel().handle()).unwrap();
+        await_message(self.channel());
+        message.read(self.channel().handle()).unwrap();
+        assert_eq!(Header::split(message.bytes()).unwrap().0, header);
+        message.take_handles()
+    }
+
+    /// Closes the channel, at which the program ends without an error.
+    fn end(mut self) {
+        drop(self.channel.take());
+        let pid = rustix::process::Pid::from_raw(self.pid);
+        let status = rustix::process::waitpid(pid, rustix::process::WaitOptions::empty()).unwrap();
+        assert_eq!(status.unwrap().1.exit_status(), Some(0));
+    }
+}
+
+/// Checks that the program has signalled the event that it got.
+fn check_signalled(event: FidlHandle<kind::Event>) {
+    let event = event.into_raw().unwrap().into_zx().unwrap();
+    let mut observed = 0;
+    // SAFETY: the pointer leads to a local variable.
+    let status = unsafe { zx_object_wait_one(event.handle(), ZX_EVENT_SIGNALED, 0, &mut observed) };
+    assert_eq!((status, observed & ZX_EVENT_SIGNALED), (ZX_OK, ZX_EVENT_SIGNALED));
+}
+
 #[test]
 fn a_program_in_cpp_reads_what_rust_encodes_and_the_reverse() {
-    let root = Path::new(env!("CARGO_MANIFEST_DIR"));
-    let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join("fidl-peer");
-    let mut compiler = Command::new("c++");
-    compiler.args(["-std=c++17", "-Wall", "-Wextra", "-Werror", "-pedantic", "-I"]);
-    compiler.arg(root.join("../strait-zx/include")).arg(root.join("tests/cpp/peer.cpp")).arg("-o").arg(&out);
-    compiler.arg(libraries().join("libstrait_zx.a")).args(["-lpthread", "-ldl", "-lm"]);
-    assert!(compiler.status().expect("a C++ compiler").success(), "{compiler:?}");
-
-    let program = std::ffi::CString::new(out.into_os_string().into_encoded_bytes()).unwrap();
-    let (mut pid, mut handle) = (0, 0);
-    let arguments = [program.as_ptr(), std::ptr::null()];
-    // SAFETY: the array ends with a null pointer, and the other two lead to local variables.
-    assert_eq!(unsafe { strait_zx_spawn(arguments.as_ptr(), &mut pid, &mut handle) }, ZX_OK);
-    let peer = ZxHandle::new(handle).unwrap();
+    let program = Program::start("fidl-peer");
     let mut message = ZxMessage::new();
     for gather in [Gather::LINEAR, Gather::default(), Gather::FUCHSIA] {
-        let value = drawing(Some(event()));
-        Encoder::gathering(gather).message(HEADER, &value).unwrap().write(peer.handle()).unwrap();
-        await_message(&peer);
-        message.read(peer.handle()).unwrap();
-        let handles = message.take_handles();
-        let (header, body) = Header::split(message.bytes()).unwrap();
-        assert_eq!(header, HEADER);
-        let received: Drawing = decode(body, handles).unwrap();
+        let handles = program.send(HEADER, &drawing(Some(event())), gather, &mut message);
+        let received: Drawing = decode(Header::split(message.bytes()).unwrap().1, handles).unwrap();
         check(&received);
-        let event = received.event.unwrap().into_raw().unwrap().into_zx().unwrap();
-        // The program has signalled the event that it got.
-        let mut observed = 0;
-        // SAFETY: the pointer leads to a local variable.
-        let status = unsafe { zx_object_wait_one(event.handle(), ZX_EVENT_SIGNALED, 0, &mut observed) };
-        assert_eq!((status, observed & ZX_EVENT_SIGNALED), (ZX_OK, ZX_EVENT_SIGNALED));
+        check_signalled(received.event.unwrap());
     }
-    drop(peer);
-    let status =
-        rustix::process::waitpid(rustix::process::Pid::from_raw(pid), rustix::process::WaitOptions::empty()).unwrap();
-    assert_eq!(status.unwrap().1.exit_status(), Some(0));
+    program.end();
+}
+
+#[test]
+fn each_kind_of_field_goes_to_a_program_in_cpp_and_back() {
+    let program = Program::start("fidl-kinds-peer");
+    let header = Header { ordinal: 0x1122_3344_5566_7799, ..HEADER };
+    let mut message = ZxMessage::new();
+    for gather in [Gather::LINEAR, Gather::default(), Gather::FUCHSIA] {
+        let handles = program.send(header, &kinds(event()), gather, &mut message);
+        let received: Kinds = decode(Header::split(message.bytes()).unwrap().1, handles).unwrap();
+        // The text of the value has all fields but the handle, which is another one.
+        let (expected, text) = (format!("{:?}", kinds(event())), format!("{received:?}"));
+        assert_eq!(text, expected);
+        check_signalled(received.event);
+    }
+    program.end();
 }

@@ -36,6 +36,12 @@ struct Blob {
     bytes: Vec<u8>,
 }
 
+/// 1 MiB, as a list of numbers, which is what serde makes of bytes without `serde_bytes`.
+#[derive(Serialize, Deserialize)]
+struct Listed {
+    bytes: Vec<u8>,
+}
+
 /// 1 MiB, borrowed from the message.
 #[derive(Serialize, Deserialize)]
 struct Borrowed<'a> {
@@ -145,6 +151,20 @@ fn blobs() {
         || {
             typed_near.send(black_box(&blob)).expect("room");
             black_box(typed_far.recv().expect("a value"));
+        },
+    );
+    let listed = Listed { bytes: blob.bytes.clone() };
+    let (listed_near, listed_far) = Typed::<Listed, Listed>::pair().expect("memory");
+    compare(
+        "1 MiB, owned by the receiver, without serde_bytes",
+        5,
+        || {
+            near.send(black_box(&blob.bytes)).expect("room");
+            black_box(far.recv().expect("a message").into_bytes());
+        },
+        || {
+            listed_near.send(black_box(&listed)).expect("room");
+            black_box(listed_far.recv().expect("a value"));
         },
     );
     let mut encoded = Encoded::new();

@@ -11,13 +11,10 @@
 use std::cell::Cell;
 use std::fmt;
 
+use serde::Deserialize;
 use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqAccess, VariantAccess, Visitor};
 
-/// The greatest depth to which structs, enums, options and collections of a message may be nested.
-pub(crate) const DEPTH: usize = 128;
-
-/// The number of elements that a message may have beyond one for each of its bytes.
-pub(crate) const SPARE: usize = 1024;
+use crate::limits::{DEPTH, SPARE};
 
 /// The limits of one message.
 pub(crate) struct Budget {
@@ -72,6 +69,20 @@ impl<'b> Limits<'b> {
             None => Err(self.budget.exceed("values are nested too deeply")),
         }
     }
+}
+
+/// Decodes a value of serde from `deserializer` within limits for a message of `len` bytes. Returns the reason if the
+/// value exceeds a limit, and otherwise the text of the codec's error.
+#[inline]
+pub(crate) fn within_limits<'de, T, D>(deserializer: D, len: usize) -> Result<T, String>
+where
+    T: Deserialize<'de>,
+    D: Deserializer<'de>,
+{
+    let budget = Budget::of(len);
+    let limits = Limits::new(&budget);
+    T::deserialize(Bounded { inner: deserializer, limits })
+        .map_err(|error| budget.exceeded().map_or_else(|| error.to_string(), str::to_owned))
 }
 
 /// A part of a codec's deserializer, with limits: the deserializer itself, a seed, or one of the accesses that a

@@ -48,6 +48,7 @@
 //! use the types of the crate `serde_bytes`; they are then copied at once.
 
 mod array;
+#[cfg(any(feature = "json", feature = "msgpack"))]
 mod bounded;
 mod calls;
 pub mod codec;
@@ -57,6 +58,7 @@ mod extension;
 mod given;
 mod handles;
 mod hello;
+mod limits;
 mod output;
 #[cfg(doctest)]
 mod refused;

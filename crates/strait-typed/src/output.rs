@@ -81,7 +81,7 @@ impl<'c> Output<'c> {
     /// As [`Output::put`].
     #[inline]
     pub fn put_byte(&mut self, byte: u8) -> Result<(), Full> {
-        self.write_with(|cursor| cursor.put_byte(byte))
+        self.write_with(|cursor| cursor.put_word::<1>(byte.into()))
     }
 
     /// Appends what `write` writes to the cursor.
@@ -184,36 +184,74 @@ impl Cursor<'_, '_> {
     pub(crate) fn put(self, bytes: &[u8]) -> Result<Self, Full> {
         let end = self.filled + bytes.len();
         match self.window.get_mut(self.filled..end) {
-            Some(place) => place.copy_from_slice(bytes),
-            None => return self.put_beyond(bytes),
+            Some(place) => {
+                place.copy_from_slice(bytes);
+                Ok(Self { filled: end, ..self })
+            }
+            None => self.put_beyond(bytes),
         }
-        Ok(Self { filled: end, ..self })
     }
 
-    /// Appends one byte to the message.
+    /// Appends the lowest `N` bytes of `word` to the message, the lowest first. `N` is at most 8.
     #[inline(always)]
-    pub(crate) fn put_byte(self, byte: u8) -> Result<Self, Full> {
-        match self.window.get_mut(self.filled) {
-            Some(place) => *place = byte,
-            None => return self.put_beyond(&[byte]),
+    pub(crate) fn put_word<const N: usize>(self, word: u64) -> Result<Self, Full> {
+        let filled = self.filled;
+        if filled > SMALL - N {
+            // Only here the word needs a place in memory.
+            return self.put_word_beyond(word, N);
         }
-        Ok(Self { filled: self.filled + 1, ..self })
+        self.window[filled..filled + N].copy_from_slice(&word.to_le_bytes()[..N]);
+        Ok(Self { filled: filled + N, ..self })
     }
 
-    /// Appends bytes for which the window has no room: empties the window first.
     #[cold]
-    #[inline(never)]
-    fn put_beyond(self, bytes: &[u8]) -> Result<Self, Full> {
-        self.beyond.append(&self.window[..self.filled])?;
-        let filled = if bytes.len() < PIECE {
-            self.window[..bytes.len()].copy_from_slice(bytes);
-            bytes.len()
-        } else {
-            self.beyond.append(bytes)?;
-            0
-        };
-        Ok(Self { filled, ..self })
+    #[inline(always)]
+    fn put_word_beyond(self, word: u64, len: usize) -> Result<Self, Full> {
+        let Self { window, filled, beyond } = self;
+        let filled = word_beyond(window, filled, beyond, word, len)?;
+        Ok(Self { window, filled, beyond })
     }
+
+    #[cold]
+    #[inline(always)]
+    fn put_beyond(self, bytes: &[u8]) -> Result<Self, Full> {
+        let Self { window, filled, beyond } = self;
+        let filled = bytes_beyond(window, filled, beyond, bytes)?;
+        Ok(Self { window, filled, beyond })
+    }
+}
+
+/// Appends the lowest `len` bytes of `word`, for which the window has no room. Returns how much of the window is filled
+/// then. The arguments are single words, so that a cursor stays in registers.
+#[cold]
+#[inline(never)]
+fn word_beyond(
+    window: &mut [u8; SMALL],
+    filled: usize,
+    beyond: &mut Beyond<'_>,
+    word: u64,
+    len: usize,
+) -> Result<usize, Full> {
+    bytes_beyond(window, filled, beyond, &word.to_le_bytes()[..len])
+}
+
+/// Appends bytes for which the window has no room: empties the window first. Returns how much of the window is filled
+/// then.
+#[cold]
+#[inline(never)]
+fn bytes_beyond(
+    window: &mut [u8; SMALL],
+    filled: usize,
+    beyond: &mut Beyond<'_>,
+    bytes: &[u8],
+) -> Result<usize, Full> {
+    beyond.append(&window[..filled])?;
+    if bytes.len() < PIECE {
+        window[..bytes.len()].copy_from_slice(bytes);
+        return Ok(bytes.len());
+    }
+    beyond.append(bytes)?;
+    Ok(0)
 }
 
 /// The error of an [`Output`] that takes no more bytes.

@@ -2,7 +2,8 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::{Codec, Decode, Encode, Malformed, within_limits};
+use super::{Codec, Decode, Encode, Malformed};
+use crate::bounded::within_limits;
 use crate::output::Output;
 
 /// The codec for JSON text. Every language reads JSON, but it is several times as long as

@@ -22,7 +22,6 @@ pub use postcard::Postcard;
 
 use strait::view::InPlace as View;
 
-use crate::bounded::{Bounded, Budget, Limits};
 use crate::output::Output;
 
 /// What a codec says of the type `T` in the first message of a channel.
@@ -106,17 +105,3 @@ impl std::fmt::Display for Malformed {
 }
 
 impl std::error::Error for Malformed {}
-
-/// Decodes a value of serde from `deserializer` within limits for a message of `len` bytes. Returns the reason if the
-/// value exceeds a limit, and otherwise the text of the codec's error.
-#[inline]
-fn within_limits<'de, T, D>(deserializer: D, len: usize) -> Result<T, String>
-where
-    T: serde::Deserialize<'de>,
-    D: serde::Deserializer<'de>,
-{
-    let budget = Budget::of(len);
-    let limits = Limits::new(&budget);
-    T::deserialize(Bounded { inner: deserializer, limits })
-        .map_err(|error| budget.exceeded().map_or_else(|| error.to_string(), str::to_owned))
-}

@@ -4,7 +4,8 @@ use rmp_serde::decode::Error;
 use serde::de::IgnoredAny;
 use serde::{Deserialize, Serialize};
 
-use super::{Codec, Decode, Encode, Malformed, within_limits};
+use super::{Codec, Decode, Encode, Malformed};
+use crate::bounded::within_limits;
 use crate::output::Output;
 use crate::scratch;
 

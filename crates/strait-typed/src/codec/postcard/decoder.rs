@@ -1,16 +1,16 @@
 //! The bytes of postcard to values.
 //!
-//! A claimed length is compared with the bytes that are present before anything is reserved for it, and a collection reserves at most one element for each eight bytes that follow. Each
-//! element costs a unit of a budget, which is the number of bytes plus [`SPARE`], so that elements without bytes
-//! (`Vec<()>`) are bounded too. Options, enums, sequences and maps are nested at most [`DEPTH`] deep: a recursive type
-//! contains one of them.
+//! A claimed length is compared with the bytes that are present before anything is reserved for it, and a collection
+//! reserves at most one element for each eight bytes that follow. Each element costs a unit of a budget, which is the
+//! number of bytes plus [`SPARE`], so that elements without bytes (`Vec<()>`) are bounded too. Options, enums,
+//! sequences and maps are nested at most [`DEPTH`] deep: a recursive type contains one of them.
 
 use serde::de::value::U32Deserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, IntoDeserializer, Visitor};
 
 use super::Error;
 use super::source::Source;
-use crate::bounded::{DEPTH, SPARE};
+use crate::limits::{DEPTH, SPARE};
 
 /// A deserializer that reads a value from the bytes of a message.
 pub(super) struct Decoder<S> {

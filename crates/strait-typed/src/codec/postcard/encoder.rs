@@ -19,7 +19,13 @@ type Encoded<'o, 'c> = Result<Encoder<'o, 'c>, Error>;
 impl<'o, 'c> Encoder<'o, 'c> {
     #[inline(always)]
     fn put_byte(self, byte: u8) -> Encoded<'o, 'c> {
-        Ok(Self(self.0.put_byte(byte)?))
+        Ok(Self(self.0.put_word::<1>(byte.into())?))
+    }
+
+    /// Appends the lowest `N` bytes of `word`.
+    #[inline(always)]
+    fn put_word<const N: usize>(self, word: u64) -> Encoded<'o, 'c> {
+        Ok(Self(self.0.put_word::<N>(word)?))
     }
 
     #[inline(always)]
@@ -122,8 +128,8 @@ impl<'o, 'c> ser::Serializer for Encoder<'o, 'c> {
         serialize_i128(i128) => |encoder, number| {
             encoder.put_wide_varint(((number << 1) ^ (number >> 127)) as u128)
         };
-        serialize_f32(f32) => |encoder, number| encoder.put(&number.to_le_bytes());
-        serialize_f64(f64) => |encoder, number| encoder.put(&number.to_le_bytes());
+        serialize_f32(f32) => |encoder, number| encoder.put_word::<4>(number.to_bits().into());
+        serialize_f64(f64) => |encoder, number| encoder.put_word::<8>(number.to_bits());
         serialize_char(char) => |encoder, number| encoder.serialize_str(number.encode_utf8(&mut [0; 4]));
     }
 
