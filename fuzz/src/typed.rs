@@ -182,7 +182,10 @@ mod tests {
         type Made<'a> = (&'a [u8], Box<dyn Fn() -> Value + 'a>);
         let values: [Made<'_>; 7] = [
             (&[], Box::new(Value::default)),
-            (&[0, 0, 0], Box::new(|| Value { number: 1 << 40, files: vec![file(), file(), file()], ..Value::default() })),
+            (
+                &[0, 0, 0],
+                Box::new(|| Value { number: 1 << 40, files: vec![file(), file(), file()], ..Value::default() }),
+            ),
             (
                 &[3, 4, 5],
                 Box::new(|| Value {

@@ -307,7 +307,7 @@ impl Program {
         let arguments = [program.as_ptr(), std::ptr::null()];
         // SAFETY: the array ends with a null pointer, and the other two lead to local variables.
         assert_eq!(unsafe { strait_zx_spawn(arguments.as_ptr(), &mut pid, &mut handle) }, ZX_OK);
-        Self { pid, channel: ZxHandle::new(handle) }
+        Self { pid, channel: ZxHandle::new(handle).ok() }
     }
 
     fn channel(&self) -> &ZxHandle {

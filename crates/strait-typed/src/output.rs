@@ -239,12 +239,7 @@ fn word_beyond(
 /// then.
 #[cold]
 #[inline(never)]
-fn bytes_beyond(
-    window: &mut [u8; SMALL],
-    filled: usize,
-    beyond: &mut Beyond<'_>,
-    bytes: &[u8],
-) -> Result<usize, Full> {
+fn bytes_beyond(window: &mut [u8; SMALL], filled: usize, beyond: &mut Beyond<'_>, bytes: &[u8]) -> Result<usize, Full> {
     beyond.append(&window[..filled])?;
     if bytes.len() < PIECE {
         window[..bytes.len()].copy_from_slice(bytes);
