@@ -8,12 +8,18 @@ use serde::{Deserialize, Serialize};
 use strait::Handle;
 use strait::region::{Region, RegionError};
 
+#[cfg(feature = "msgpack")]
 use crate::bounded::{Bounded, Budget, Limits};
-use crate::extension::{self, Bytes};
+#[cfg(feature = "msgpack")]
+use crate::extension;
+use crate::extension::Bytes;
 use crate::handles::slot;
-use crate::scratch::{self, Carries, Slot, exchange, receive_handle, send_handle};
+#[cfg(feature = "msgpack")]
+use crate::scratch::{self, Carries};
+use crate::scratch::{Slot, exchange, receive_handle, send_handle};
 
 /// The code of the extension type of an array.
+#[cfg(feature = "msgpack")]
 const ARRAY: i8 = 2;
 
 /// The greatest number of dimensions.
@@ -429,8 +435,10 @@ impl<'de> Deserialize<'de> for Array {
 }
 
 /// The visitor of the array of MessagePack that is the payload of the extension type.
+#[cfg(feature = "msgpack")]
 struct Extension;
 
+#[cfg(feature = "msgpack")]
 impl<'de> Visitor<'de> for Extension {
     type Value = Received;
 
