@@ -53,7 +53,7 @@ pub use transfer::{FuseError, set_close_reason};
 pub(crate) use transfer::{PipeState, close};
 pub use value::{Value, ValueError};
 pub use views::{Draft, InPlace, Reservation, SealedReservation, recv_in_place, reserve, reserve_sealed};
-pub(crate) use watch::{Ready, Watcher};
+pub(crate) use watch::{NOWHERE, Ready, Watcher};
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};

@@ -50,6 +50,9 @@ impl Ready {
     }
 }
 
+/// In place of the number of a CPU: the other end is in this process, so no other process can run there.
+pub(crate) const NOWHERE: u32 = u32::MAX;
+
 /// The registration of an end with a wait set: the interface through which the end reaches its member of the wait set.
 pub(crate) trait Watcher: Any + Debug + Send + Sync {
     /// Returns whether the wait set waits for events of `direction`: messages to receive, or room to send.
@@ -84,6 +87,10 @@ pub(crate) trait Watcher: Any + Debug + Send + Sync {
     /// Returns the member id on `link`, over which the arrival of another end is reported; a task that sends waits for
     /// that arrival. Registers the member at `link` in addition, unless it is registered there already.
     fn register_at_other_link(&self, link: &InUse) -> Result<u32, Error>;
+
+    /// Tells the wait set on which CPU the peer last ran, as the peer says: the number plus 1, 0 if unknown, or
+    /// [`NOWHERE`] if the other end is in this process.
+    fn peer_was_on(&self, cpu: u32);
 
     /// Makes the wait set poll the member again once the socket of `link` has room.
     fn await_socket(&self, link: &InUse) -> Result<(), Error>;
@@ -306,6 +313,12 @@ impl End {
                 && lane.is_pending() == pending
                 && memory.is_some() == rx.is_open()
             {
+                let cpu = if link.is_local() {
+                    NOWHERE
+                } else {
+                    lane.peer_cpu().map_or(0, |cpu| cpu.load(Ordering::Relaxed))
+                };
+                member.peer_was_on(cpu);
                 return Ok(false);
             }
             if let Some(memory) = &memory {

@@ -399,6 +399,12 @@ impl Watcher for Member {
         Self::notify(self);
     }
 
+    fn peer_was_on(&self, cpu: u32) {
+        if let Some(set) = self.set.upgrade() {
+            set.peer_was_on(cpu);
+        }
+    }
+
     fn is_current(&self) -> bool {
         self.set().is_some()
     }

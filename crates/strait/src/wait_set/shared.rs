@@ -6,7 +6,7 @@ mod words;
 use std::collections::{BTreeMap, VecDeque};
 use std::ops::Bound;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
@@ -14,15 +14,17 @@ use super::EVENTS;
 use super::event::Event;
 use super::member::{Examined, Member};
 use crate::blocked_on;
+use crate::channel::NOWHERE;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::link::liveness::{self, Watch};
 use crate::link::{InUse, Link, ListenerSet, PAUSE, SocketBlockedOn};
 use crate::os::epoll::Wanted;
 use crate::os::fork::Born;
-use crate::os::{epoll, socket};
+use crate::os::{self, epoll, socket};
 use crate::signals;
 use crate::sync::unpoisoned;
+use crate::wake::before_sleep;
 use words::Slept;
 
 /// The most peer processes whose death one long sleep of a wait set watches for. Each watched process takes one
@@ -127,6 +129,9 @@ pub(crate) struct SharedSet {
     calls: AtomicU64,
     /// The number of threads that sleep in a wait on this wait set, or are about to.
     asleep: AtomicUsize,
+    /// The CPU on which the peer of the member that was armed last ran then: its number plus 1, 0 if unknown, or
+    /// [`NOWHERE`] if that member has no peer in another process.
+    peer_cpu: AtomicU32,
     /// Whether the program has asked for the wait set's descriptor, so that an event loop may sleep on it.
     pub(super) polled: AtomicBool,
     /// Whether the driver of the wait set is polling: it looks at the set again and again without being woken. See
@@ -180,6 +185,7 @@ impl SharedSet {
             turn: AtomicU64::new(0),
             calls: AtomicU64::new(0),
             asleep: AtomicUsize::new(0),
+            peer_cpu: AtomicU32::new(NOWHERE),
             polled: AtomicBool::new(false),
             polling: AtomicBool::new(false),
             closed: AtomicBool::new(false),
@@ -338,6 +344,7 @@ impl SharedSet {
         if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
             self.sleep_and_drain(Asleep::new(&self.asleep), Some(Duration::ZERO), false)?;
         }
+        let mut yielded = false;
         // A signal ends a wait as the deadline does.
         let is_over = || deadline.has_passed() || signals::has_come();
         loop {
@@ -356,6 +363,13 @@ impl SharedSet {
             }
             passes += 1;
             let enough = passes > PASSES && is_over();
+            // As a wait on a channel does: the peer may run, and send, before this process says that it sleeps.
+            if !yielded && !is_over() && self.peer_may_be_here() {
+                yielded = true;
+                if before_sleep::yield_once(deadline, &mut || self.has_news()) {
+                    continue;
+                }
+            }
             let mut asleep = Asleep::new(&self.asleep);
             let (idle, later) = self.reset_wake_fd();
             if idle && !later && !is_over() {
@@ -392,6 +406,24 @@ impl SharedSet {
                 return nothing(deadline);
             }
         }
+    }
+
+    /// Notes on which CPU the peer of a member ran when the member was armed.
+    pub(super) fn peer_was_on(&self, cpu: u32) {
+        self.peer_cpu.store(cpu, Ordering::Relaxed);
+    }
+
+    /// Returns whether the peer of the member that was armed last is another process, last seen on the CPU of this
+    /// thread: if this thread yields, the peer may run, and send.
+    fn peer_may_be_here(&self) -> bool {
+        let cpu = self.peer_cpu.load(Ordering::Relaxed);
+        cpu == 0 || cpu == os::current_cpu() + 1
+    }
+
+    /// Returns whether a member is queued, or a peer has notified one.
+    fn has_news(&self) -> bool {
+        !unpoisoned(&self.ready).queue.is_empty()
+            || unpoisoned(&self.links).values().any(|used| !used.throttled && used.link.has_notified())
     }
 
     /// Makes the wake fd of the wait set unreadable, if the wait set's queue of ready members is empty. Returns two
@@ -794,6 +826,25 @@ mod tests {
 
     fn is_readable(set: &SharedSet) -> bool {
         poll(&mut [PollFd::new(&set.epoll, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
+    }
+
+    #[test]
+    fn only_a_peer_on_this_processor_is_given_a_turn() {
+        let set = SharedSet::new().unwrap();
+        assert!(!set.peer_may_be_here(), "no member was armed");
+        // This thread may be moved to another processor between the two questions.
+        let here = (0..1000).any(|_| {
+            set.peer_was_on(os::current_cpu() + 1);
+            set.peer_may_be_here()
+        });
+        assert!(here);
+        let away = (0..1000).any(|_| {
+            set.peer_was_on(os::current_cpu() + 2);
+            !set.peer_may_be_here()
+        });
+        assert!(away);
+        set.peer_was_on(NOWHERE);
+        assert!(!set.peer_may_be_here() && !set.has_news());
     }
 
     #[test]
