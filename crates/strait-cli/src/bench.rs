@@ -139,9 +139,9 @@ fn named(suite: Suite, whole: bool, how: &How) -> Result<ExitCode> {
     let cpus = cpus(&how.cpus)?;
     let works = match whole {
         false => suite.works(cpus),
-        true => suite
-            .whole_works(cpus)
-            .ok_or_else(|| Trouble::new(format!("--whole is for `mojo`: `{}` has no longer form", suite.name())))?,
+        true => suite.whole_works(cpus).ok_or_else(|| {
+            Trouble::new(format!("--whole is for `mojo` and `mach`: `{}` has no longer form", suite.name()))
+        })?,
     };
     take(suite.name(), works, suite.repetitions(), whole || suite.counts_calls(), how)
 }

@@ -86,7 +86,8 @@ pub(crate) struct Bench {
     /// Benchmark suite
     #[arg(value_enum, default_value = "quick")]
     pub(crate) suite: Suite,
-    /// For `mojo`: all 50,000 ping-pongs at each size, and system call counts (at least 6 minutes instead of 2)
+    /// For `mojo`: all 50,000 ping-pongs at each size, and system call counts (at least 6 minutes instead of 2); for `mach`:
+    /// more than 2,000 messages at each size, also the largest
     #[arg(long)]
     pub(crate) whole: bool,
     #[command(flatten)]

@@ -79,6 +79,7 @@ impl Suite {
     pub fn whole_works(self, cpus: Cpus) -> Option<Vec<Work>> {
         match self {
             Self::Mojo => Some(documents::whole_mojo(cpus)),
+            Self::Mach => Some(documents::whole_mach(cpus)),
             _ => None,
         }
     }

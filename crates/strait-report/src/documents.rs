@@ -96,12 +96,30 @@ impl Found {
             _ => None,
         }
     }
+
+    fn is_doubtful(&self) -> bool {
+        matches!(self, Self::Value(_, true))
+    }
+
+    /// Adds a figure to a sum of figures. The sum is disturbed if one of its parts is, and missing if one is.
+    fn plus(self, other: &Self) -> Self {
+        match (&self, other) {
+            (Self::Value(sum, doubtful), Self::Value(value, also)) => Self::Value(sum + value, *doubtful || *also),
+            _ => Self::Nothing,
+        }
+    }
+}
+
+/// Marks a cell that was computed from several figures if one of them is disturbed.
+fn marked<const N: usize>(cell: Cell, of: [&Found; N]) -> Cell {
+    let note = if of.iter().any(|found| found.is_doubtful()) { "disturbed".to_owned() } else { cell.note };
+    Cell { note, ..cell }
 }
 
 /// Returns a cell that says how many times as fast Strait is: the other's time divided by Strait's.
 fn times_faster(theirs: &Found, ours: &Found) -> Cell {
     match (theirs.value(), ours.value()) {
-        (Some(theirs), Some(ours)) => Cell::plain(format!("{} ×", digits(theirs / ours))),
+        (Some(one), Some(other)) => marked(Cell::plain(format!("{} ×", digits(one / other))), [theirs, ours]),
         _ => Cell::without("–", ""),
     }
 }
@@ -341,13 +359,13 @@ fn mojo(cases: &[Case<'_>]) -> Document {
         for (kind, sends_directly, test, words) in ways {
             let others: Vec<_> = sends_directly.iter().map(|directly| ("direct", *directly)).collect();
             let direct = sends_directly == Some("true");
-            let mut sums = [Some(0.0), Some(0.0)];
+            let mut sums = [Found::Value(0.0, false), Found::Value(0.0, false)];
             for size in MOJO_SIZES {
                 let wanted = Wanted { others: &others, ..Wanted::new(kind, size, Metric::Pace) };
                 let both = [finder.find(&["stream", "seqpacket"], wanted), finder.find(&["strait"], wanted)];
                 for (sum, one) in sums.iter_mut().zip(&both) {
                     found += usize::from(one.value().is_some());
-                    *sum = sum.zip(one.value()).map(|(sum, value)| sum + value);
+                    *sum = std::mem::replace(sum, Found::Nothing).plus(one);
                 }
                 let none = || Cell::without("–", "");
                 let [socket, strait] = &both;
@@ -363,8 +381,7 @@ fn mojo(cases: &[Case<'_>]) -> Document {
             let linux = published.iter().rev().find(|row| row.platform == "Linux" && row.test == test);
             let was =
                 |value: Option<f64>| value.map_or(Cell::without("–", ""), |value| Cell::published(millis(value)));
-            let sum = |value: Option<f64>| value.map_or(Found::Nothing, |value| Found::Value(value, false));
-            let [socket, strait] = sums.map(sum);
+            let [socket, strait] = sums;
             out.push(vec![
                 Cell::plain(format!("{words}, all five")),
                 // Chrome's own channel knew only one kind of round trip.
@@ -420,7 +437,7 @@ fn mojo(cases: &[Case<'_>]) -> Document {
 /// Returns a cell with a figure before and one after.
 fn before_and_after(before: &Found, after: &Found) -> Cell {
     match (before.value(), after.value()) {
-        (Some(before), Some(after)) => Cell::plain(format!("{} → {}", time(before), time(after))),
+        (Some(one), Some(other)) => marked(Cell::plain(format!("{} → {}", time(one), time(other))), [before, after]),
         (None, Some(after)) => Cell::plain(format!("? → {}", time(after))),
         (Some(before), None) => Cell::plain(format!("{} → ?", time(before))),
         _ => before.cell(time),
@@ -529,7 +546,18 @@ fn zircon(cases: &[Case<'_>]) -> Document {
 
 #[cfg(test)]
 mod tests {
-    use super::{MOJO_ROUNDS, all};
+    use super::{Found, MOJO_ROUNDS, all, before_and_after, times_faster};
+
+    #[test]
+    fn ratios_and_sums_of_disturbed_figures_are_marked() {
+        let (sure, disturbed) = (Found::Value(2.0, false), Found::Value(4.0, true));
+        assert_eq!(times_faster(&sure, &sure).note, "");
+        assert_eq!(times_faster(&disturbed, &sure).note, "disturbed");
+        assert_eq!(before_and_after(&sure, &disturbed).note, "disturbed");
+        let sum = Found::Value(0.0, false).plus(&sure).plus(&disturbed);
+        assert!(sum.value() == Some(6.0) && sum.is_doubtful());
+        assert_eq!(sum.plus(&Found::Nothing).value(), None);
+    }
 
     #[test]
     fn the_published_figures_are_all_there() {

@@ -79,16 +79,17 @@ fn files(sources: &[&Source], one: &str, several: &str) -> String {
     }
 }
 
+/// Returns the shortest of these figures whose mechanism fits.
+fn best<'a>(these: &[(&'a Case<'a>, Value1)], is: &dyn Fn(Mechanism) -> bool) -> Option<(&'a Case<'a>, Value1)> {
+    let fit = these.iter().filter(|(case, _)| is(case.mechanism()));
+    fit.min_by(|(_, one), (_, other)| one.value.total_cmp(&other.value)).copied()
+}
+
 /// Returns a table of the most usual work in each condition: Strait, the best other mechanism that a program could use,
 /// and the lowest floor. `None` if that work was not measured.
 pub(crate) fn summary(cases: &[Case<'_>]) -> Option<Table> {
     let usual = sections::usual(cases);
     let size = usual.first()?.size();
-    let best = |these: &[(&Case<'_>, Value1)], is: &dyn Fn(Mechanism) -> bool| {
-        let fit = these.iter().filter(|(case, _)| is(case.mechanism()));
-        fit.min_by(|(_, one), (_, other)| one.value.total_cmp(&other.value))
-            .map(|(case, value)| (case.mechanism(), *value))
-    };
     let mut heads = vec![String::new()];
     let mut lines =
         ["Strait", "the best of the others", "Strait is", "the lowest floor"].map(|name| vec![Cell::plain(name)]);
@@ -102,15 +103,18 @@ pub(crate) fn summary(cases: &[Case<'_>]) -> Option<Table> {
         let strait = best(&these, &looks::is_strait);
         let rival = best(&these, &|mechanism| !looks::is_strait(mechanism) && !looks::is_floor(mechanism));
         let floor = best(&these, &looks::is_floor);
-        let cell = |found: Option<(Mechanism, Value1)>, named: bool| match found {
-            Some((mechanism, value)) => Cell {
-                note: if named { mechanism.title().to_owned() } else { String::new() },
-                ..Cell::plain(time(value.value))
-            },
+        let cell = |found: Option<(&Case<'_>, Value1)>, named: bool| match found {
+            Some((case, value)) => {
+                let title = if named { case.mechanism().title() } else { "" };
+                Cell { note: with_doubt(title, [case]), ..Cell::plain(time(value.value)) }
+            }
             None => Cell::without("none", ""),
         };
         let factor = match (strait, rival) {
-            (Some((_, ours)), Some((_, theirs))) => factor(ours, theirs),
+            (Some((case, ours)), Some((other, theirs))) => {
+                let cell = factor(ours, theirs);
+                Cell { note: with_doubt(&cell.note, [case, other]), ..cell }
+            }
             _ => Cell::without("–", ""),
         };
         let cells = [cell(strait, false), cell(rival, true), factor, cell(floor, true)];
@@ -120,6 +124,12 @@ pub(crate) fn summary(cases: &[Case<'_>]) -> Option<Table> {
     }
     let caption = format!("Round trips of {}: medians", strait_lab::stats::bytes(size));
     Some(Table { caption, heads, rows: lines.into() })
+}
+
+/// Returns a note, with the word *disturbed* added if one of these figures is.
+fn with_doubt<const N: usize>(note: &str, cases: [&Case<'_>; N]) -> String {
+    let doubt = if cases.iter().any(|case| case.is_doubtful()) { "disturbed" } else { "" };
+    [note, doubt].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
 /// Returns a cell that says how Strait's time compares with the other's, and whether the difference is more than noise.
