@@ -9,6 +9,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
 use super::in_transit;
+use super::moving::Along;
 use super::table::{Entry, FlatHandles, Parsed};
 use crate::blocked_on::{self, BlockedOn, PollBackoff, Subject};
 use crate::channel::handle::Handle;
@@ -158,12 +159,8 @@ impl End {
         let header = Header::new(RecordKind::Message, len.min(self.options.inline_limit()), 0);
         self.stage_record(tx, header, deadline)?;
         tx.discard();
-        let mut along = Vec::new();
-        let prepare = |end: &End| {
-            end.relocate(&dest, &along, Deadline::NOW)?;
-            along.push(end.lane()?.name());
-            Ok(())
-        };
+        let mut along = Along::default();
+        let prepare = |end: &End| end.relocate(&dest, &mut along, Deadline::NOW);
         let flat = match FlatHandles::of(std::mem::take(handles), prepare) {
             Ok(flat) => flat,
             Err((error, back)) => {

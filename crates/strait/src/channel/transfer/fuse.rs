@@ -33,6 +33,7 @@ use std::sync::Arc;
 use super::close;
 use super::ends::{cancel_transfers, table_memory};
 use super::in_transit::{self, close_in_transit};
+use super::moving::Along;
 use super::table::{FlatHandles, Parsed};
 use crate::blocked_on::{self, BlockedOn, PollBackoff};
 use crate::channel::handle::Handle;
@@ -46,9 +47,9 @@ use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
+use crate::lane::Lane;
 use crate::lane::arena::SMALL;
 use crate::lane::mailbox::{self, Parcel};
-use crate::lane::{Lane, Name};
 use crate::link::packet::PayloadMemory;
 use crate::link::{Attachments, InUse, Link};
 use crate::ring::{CELL, Ended, Header, Memory, RecordKind};
@@ -212,14 +213,15 @@ fn turn_for_each_other(one: &Arc<End>, other: &Arc<End>) -> Result<(), Error> {
 fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
     // First both ends are checked: each must be able to move now.
     for end in [one, other] {
-        end.follow_to_peer(&mut end.tx.lock(Deadline::NOW)?, &mut end.rx.lock(Deadline::NOW)?, &[])?;
+        end.follow_to_peer(&mut end.tx.lock(Deadline::NOW)?, &mut end.rx.lock(Deadline::NOW)?, &Along::default())?;
     }
     if other.is_other_end_of(&*one.tx.lock(Deadline::NOW)?) {
         return Err(Error::OwnChannel);
     }
     let own = Link::own();
-    one.relocate_into(&own, &[], Some(ROOMY), Deadline::NOW)?;
-    let fused = other.relocate_into(&own, &[], Some(SMALL), Deadline::NOW).and_then(|()| join(one, other));
+    one.relocate_into(&own, &mut Along::default(), Some(ROOMY), Deadline::NOW)?;
+    let fused =
+        other.relocate_into(&own, &mut Along::default(), Some(SMALL), Deadline::NOW).and_then(|()| join(one, other));
     for end in [one, other] {
         // If the second end was not moved, its lane needs no change.
         if let Ok(lane) = end.lane()
@@ -350,13 +352,13 @@ impl<'a> Half<'a> {
     }
 
     /// Stages messages as a prepended backlog for the far end, which is in another process. `holder` is an end made
-    /// only for this purpose: the messages travel as the backlog of `holder`. `along` collects the names of the lanes
-    /// of ends among their handles. On an error, nothing is staged and the messages are returned with the error.
+    /// only for this purpose: the messages travel as the backlog of `holder`. `along` collects the
+    /// ends among their handles. On an error, nothing is staged and the messages are returned with the error.
     fn stage(
         &mut self,
         holder: Channel,
         backlog: VecDeque<BacklogMessage>,
-        along: &mut Vec<Name>,
+        along: &mut Along,
     ) -> Result<FlatHandles, Failed> {
         let (dest, top) = (self.tx.lane.link().clone(), holder.end.clone());
         top.restore_backlog(backlog.into());
@@ -364,9 +366,7 @@ impl<'a> Half<'a> {
             if std::ptr::eq(end, &*top) {
                 return Ok(());
             }
-            end.relocate(&dest, along, Deadline::NOW)?;
-            along.push(end.lane()?.name());
-            Ok(())
+            end.relocate(&dest, along, Deadline::NOW)
         };
         let flat = FlatHandles::of(vec![holder.into()], prepare).map_err(|(error, back)| {
             back.iter().for_each(cancel_transfers);
@@ -468,7 +468,7 @@ impl<'a> Half<'a> {
             self.commit();
             return Ok(());
         }
-        match self.stage(holder, backlog, &mut Vec::new()) {
+        match self.stage(holder, backlog, &mut Along::default()) {
             Ok(flat) => finish_batch(flat, self.commit()),
             Err((error, backlog)) => {
                 from.put_back(backlog);
@@ -554,8 +554,8 @@ struct Joining<'a, 'b> {
     far: &'a mut Half<'b>,
     to_near: Arc<Lane>,
     to_far: Arc<Lane>,
-    /// The names of the lanes of ends that travel in prepended messages.
-    along: Vec<Name>,
+    /// The ends that travel in prepended messages, also those whose messages were taken back and staged again.
+    along: Along,
 }
 
 /// The state of a fuse after the first freeze: the backlog staged for the far end of `near`, the backlog staged for the
@@ -579,7 +579,7 @@ impl<'a, 'b> Joining<'a, 'b> {
         };
         // Each stand-in is the end across from the far end that is told of it, and stands for the other far end.
         let (to_near, to_far) = (stand_in(side, links[0]), stand_in(1 - side, links[1]));
-        Ok(Some(Self { near, far, to_near, to_far, along: Vec::new() }))
+        Ok(Some(Self { near, far, to_near, to_far, along: Along::default() }))
     }
 
     /// Stores the new lane as the stored successor of each far end that is in this process. Such an end looks the lane
@@ -806,7 +806,7 @@ mod tests {
     fn unmade(near_stays: bool, far_stays: bool) {
         let ((a, b), (c, d)) = (Channel::pair().unwrap(), Channel::pair().unwrap());
         for (end, cells) in [(&b, ROOMY), (&c, SMALL)] {
-            end.end.relocate_into(&Link::own(), &[], Some(cells), Deadline::NOW).unwrap();
+            end.end.relocate_into(&Link::own(), &mut Along::default(), Some(cells), Deadline::NOW).unwrap();
         }
         let (mut near, mut far) = (Half::of(&b.end).unwrap(), Half::of(&c.end).unwrap());
         let lane = Joining::make(&mut near, &mut far).unwrap().unwrap();
@@ -844,7 +844,7 @@ mod tests {
     #[test]
     fn what_one_gave_up_the_other_does_not_send_to() {
         let (held, other) = Channel::pair().unwrap();
-        held.end.relocate_into(&Link::own(), &[], Some(SMALL), Deadline::NOW).unwrap();
+        held.end.relocate_into(&Link::own(), &mut Along::default(), Some(SMALL), Deadline::NOW).unwrap();
         held.end.lane().unwrap().give_up();
         assert!(other.is_peer_closed());
         let lane = other.end.lane().unwrap();

@@ -77,14 +77,44 @@ fn unmake(lane: &Lane, fresh: &Lane) {
     }
 }
 
-/// Returns the obstacle of an end whose other end is in transit into `lane`. `along` are the names of the lanes of ends
-/// that the same attempt has moved before.
+/// The ends that one attempt has moved so far, for one message or for the messages of one fuse. Both ends of a channel may
+/// be among them.
+#[derive(Debug, Default)]
+pub(super) struct Along {
+    moved: Vec<MovedAlong>,
+}
+
+/// An end that an attempt has moved.
+#[derive(Debug)]
+struct MovedAlong {
+    /// The fresh lane of the end.
+    lane: Arc<Lane>,
+    /// The link to the process to which the other end goes, if the attempt has moved the other end before.
+    other_goes_to: Option<InUse>,
+}
+
+impl Along {
+    /// Returns whether the attempt has moved an end into the lane `name`.
+    fn has(&self, name: Name) -> bool {
+        self.moved.iter().any(|moved| moved.lane.name() == name)
+    }
+
+    /// Returns the link to the process to which the other end of `lane` goes, if the attempt has moved an end into `lane`
+    /// and has moved the other end before. A fuse can cancel the move of the first end alone, and move that end again: the
+    /// other end is still on its way then.
+    fn other_goes_to(&self, lane: &Arc<Lane>) -> Option<&InUse> {
+        self.moved.iter().find(|moved| Arc::ptr_eq(&moved.lane, lane))?.other_goes_to.as_ref()
+    }
+}
+
+/// Returns the obstacle of an end whose other end is in transit into `lane`. `along` are the ends that the same attempt has
+/// moved before.
 ///
 /// If a socket connects this process with itself, the other end may be among these ends. The attempt fails and so cancels
 /// that move, which is no event: the next attempt fails in the same way. So the wait looks again now and then until its
 /// deadline. Two arenas of different makers may have the same number; then such a wait is only a little longer.
-fn obstacle_of_transit(lane: &Arc<Lane>, along: &[Name]) -> BlockedOn {
-    if along.contains(&lane.name()) {
+fn obstacle_of_transit(lane: &Arc<Lane>, along: &Along) -> BlockedOn {
+    if along.has(lane.name()) {
         BlockedOn::Unreported(Subject::of(lane.current_link().weak()), Instant::now())
     } else {
         BlockedOn::Transit(Subject::of(Arc::downgrade(lane)))
@@ -95,9 +125,9 @@ impl End {
     /// Moves this end into a fresh lane for the process that the link `dest` leads to. No other thread uses the end.
     /// After an error the end is where it was, or in another lane, and works as before.
     ///
-    /// `along` are the names of the lanes of ends that go to that process in the same message. The other end of this
-    /// end may be among these ends.
-    pub(super) fn relocate(&self, dest: &InUse, along: &[Name], deadline: Deadline) -> Result<(), Error> {
+    /// `along` are the ends that the same attempt has moved before; the other end of this end may be among them. This end is
+    /// added to them.
+    pub(super) fn relocate(&self, dest: &InUse, along: &mut Along, deadline: Deadline) -> Result<(), Error> {
         self.relocate_into(dest, along, None, deadline)
     }
 
@@ -106,7 +136,7 @@ impl End {
     pub(super) fn relocate_into(
         &self,
         dest: &InUse,
-        along: &[Name],
+        along: &mut Along,
         cells: Option<usize>,
         deadline: Deadline,
     ) -> Result<(), Error> {
@@ -127,8 +157,16 @@ impl End {
             self.find_out(&mut rx)?;
             // An end without a peer can go on in any lane.
             let alone = tx.ended().is_some();
-            let peer = if alone { Link::own() } else { tx.lane.link().clone() };
-            let fresh = match self.make(&tx, &rx, &peer, dest, cells) {
+            let travels = if alone { None } else { along.other_goes_to(&tx.lane).cloned() };
+            let peer = match (alone, &travels) {
+                (true, _) => Link::own(),
+                (false, Some(goes_to)) => goes_to.clone(),
+                (false, None) => tx.lane.link().clone(),
+            };
+            // Until the handover, the peer of the other end is this process, also if both ends travel together.
+            let is_on_its_way = travels.is_some() || tx.lane.is_pending();
+            let now = if is_on_its_way { tx.lane.current_link().clone() } else { peer.clone() };
+            let fresh = match self.make(&tx, &rx, [&peer, dest], now, cells) {
                 Ok(fresh) => fresh,
                 Err(Error::PeerClosed) if !dest.is_down() => continue,
                 Err(error) => return Err(error),
@@ -173,8 +211,10 @@ impl End {
             if !Arc::ptr_eq(&rx.lane, &fresh) {
                 rx.set_pending_move(None);
                 rx.leave();
-                rx.enter(fresh);
+                rx.enter(fresh.clone());
             }
+            let other_goes_to = is_on_its_way.then_some(peer);
+            along.moved.push(MovedAlong { lane: fresh, other_goes_to });
             return Ok(());
         }
     }
@@ -186,7 +226,7 @@ impl End {
         let mut backoff = PollBackoff::default();
         loop {
             blocked_on::forget();
-            match self.relocate(&Link::own(), &[], Deadline::NOW) {
+            match self.relocate(&Link::own(), &mut Along::default(), Deadline::NOW) {
                 Err(Error::WouldBlock) if !deadline.is_now() => {
                     self.wait_for(blocked_on::take(), &mut backoff, deadline)?
                 }
@@ -197,17 +237,17 @@ impl End {
         Ok(())
     }
 
-    /// Brings this end to the lane in which the other end is, however often that end has moved. `along` names the lanes
-    /// of ends that travel in the message with this end; the call does not wait for such ends.
+    /// Brings this end to the lane in which the other end is, however often that end has moved. `along` are the
+    /// ends that travel with this end; the call does not wait for them.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] while the other end is in transit, or while the peer process has not opened its side of
     /// the lane.
-    pub(in crate::channel) fn follow_to_peer(
+    pub(super) fn follow_to_peer(
         &self,
         tx: &mut Guard<'_, Tx>,
         rx: &mut Guard<'_, Rx>,
-        along: &[Name],
+        along: &Along,
     ) -> Result<(), Error> {
         for _ in 0..MOST_LANES {
             // If the peer has opened its side, opens the lane.
@@ -217,9 +257,7 @@ impl End {
                 return Err(Error::WouldBlock);
             }
             let waits = |lane: &Lane| {
-                lane.is_pending()
-                    && !(lane.current_link().is_local() && along.contains(&lane.name()))
-                    && !lane.is_down()
+                lane.is_pending() && !(lane.current_link().is_local() && along.has(lane.name())) && !lane.is_down()
             };
             let pending = [&tx.lane, &rx.lane].into_iter().find(|lane| waits(lane));
             if let Some(lane) = pending {
@@ -247,16 +285,21 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Makes a fresh lane for a moving end, between the process of the other end (at the link `peer`) and the process
-    /// to which the moving end goes (at the link `dest`). `cells` is the number of cells (of 64 bytes) of each ring; if
-    /// it is `None`, the size of the present rings decides.
-    fn make(&self, tx: &Tx, rx: &Rx, peer: &InUse, dest: &InUse, cells: Option<usize>) -> Result<Arc<Lane>, Error> {
+    /// Makes a fresh lane for a moving end, between the process of the other end and the process to which the moving end
+    /// goes, at these two links. `now` is the link over which the other end is reached until the handover. `cells` is the
+    /// number of cells (of 64 bytes) of each ring; if it is `None`, the size of the present rings decides.
+    fn make(
+        &self,
+        tx: &Tx,
+        rx: &Rx,
+        [peer, dest]: [&InUse; 2],
+        now: InUse,
+        cells: Option<usize>,
+    ) -> Result<Arc<Lane>, Error> {
         let present = tx.producer.memory().cells().max(rx.cells());
         let cells = cells.unwrap_or(if present > SMALL { present.min(LARGEST_START) } else { SMALL });
         let (arena, name) = Link::make_lane(peer, dest, cells)?;
-        // Until the handover, the peer of the other end is this process, also if both ends travel together.
-        let now = if tx.lane.is_pending() { tx.lane.current_link() } else { peer };
-        let lane = Lane::in_arena(&arena, name, tx.lane.side(), now.clone(), None).expect("it was made just now");
+        let lane = Lane::in_arena(&arena, name, tx.lane.side(), now, None).expect("it was made just now");
         lane.set_moving();
         Ok(Arc::new(lane))
     }
@@ -554,6 +597,7 @@ impl End {
 mod tests {
     use super::*;
     use crate::channel::Channel;
+    use crate::lane::directory::LaneDirectory;
 
     /// Brings an end into the state of a pending move that was given up: a mark leads the other end to the fresh lane,
     /// and this process then lacked descriptors for the messages of the other end.
@@ -561,7 +605,7 @@ mod tests {
         let end = &channel.end;
         let (mut tx, mut rx) = (end.tx.lock(Deadline::NOW).unwrap(), end.rx.lock(Deadline::NOW).unwrap());
         let own = Link::own();
-        let fresh = end.make(&tx, &rx, &own, &own, None).unwrap();
+        let fresh = end.make(&tx, &rx, [&own, &own], own.clone(), None).unwrap();
         tx.lane.store_successor(&fresh, &own, close_in_transit);
         assert_eq!(end.mark(&mut tx, &fresh), Ok(true));
         rx.set_pending_move(Some(PendingMove { fresh, marked: Some(tx.lane.clone()), stays: false }));
@@ -602,6 +646,38 @@ mod tests {
             send(end, "at home");
             expect(other, "at home");
         }
+    }
+
+    /// Shows that an end which a fuse moves again, because its first message was taken back, is not taken for the peer of
+    /// an end in this process if the other end is still on its way to another process. Both ends go to one process here,
+    /// over two links. The fresh lane has both ends there.
+    #[test]
+    fn an_end_that_is_moved_again_remembers_where_the_other_end_goes() {
+        let (one, theirs) = linked_to(0xc1);
+        let (two, others) = linked_to(0xc1);
+        let (first, second) = Channel::pair().unwrap();
+        let mut along = Along::default();
+        first.end.relocate(&one, &mut along, Deadline::NOW).unwrap();
+        for _ in 0..2 {
+            second.end.relocate(&two, &mut along, Deadline::NOW).unwrap();
+            second.end.lane().unwrap().cancel_transfer();
+        }
+        second.end.relocate(&two, &mut along, Deadline::NOW).unwrap();
+        let name = second.end.lane().unwrap().name();
+        for side in [0, 1] {
+            let is_there = |link: &InUse| link.find_lane(name, side, false).is_ok_and(|lane| lane.link().is_local());
+            assert!([&theirs, &others].into_iter().any(is_there), "side {side}");
+        }
+    }
+
+    /// Creates a link to a process with this name, and returns it with the link of that process to this one.
+    fn linked_to(name: u128) -> (InUse, InUse) {
+        let (ours, theirs) = crate::os::socket::pair().unwrap();
+        let over = |socket| Link::over(socket, usize::MAX, Box::<LaneDirectory>::default()).unwrap();
+        let (ours, theirs) = (over(ours), over(theirs));
+        theirs.send_handshake(name).unwrap();
+        ours.drain(false).unwrap();
+        (ours, theirs)
     }
 
     #[test]

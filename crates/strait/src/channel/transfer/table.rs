@@ -830,7 +830,9 @@ mod tests {
         outer.send(b"two").unwrap();
         // `prepare` moves each end, as a send does, and so takes the unreceived messages out of its rings.
         let own = crate::link::Link::own();
-        let prepare = |end: &End| end.relocate(&own, &[], crate::Deadline::NOW);
+        let prepare = |end: &End| {
+            end.relocate(&own, &mut crate::channel::transfer::moving::Along::default(), crate::Deadline::NOW)
+        };
         let flat = FlatHandles::of(vec![Handle::Channel(holder)], prepare).unwrap();
         assert_eq!((flat.ends.len(), flat.descriptors.len()), (2, 1));
         let holder = flat.into_handles().remove(0).into_channel().unwrap();
