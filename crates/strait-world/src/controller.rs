@@ -475,13 +475,12 @@ fn threads_of(pid: u32) -> impl Iterator<Item = u32> {
 }
 
 /// Returns whether a thread waits for work that the kernel does for all processes, which the thread cannot end: it looks
-/// which sockets nobody can receive any more, before the thread sends another socket; it has each processor give up the
-/// pages that it holds back, before a memory is sealed; or it waits for a grace period, before it closes an inotify
-/// instance. On a machine with other work each can take seconds. Returns `false` if this process may not see the
-/// thread's stack.
+/// which sockets nobody can receive any more, before the thread sends another socket; or it has each processor give up
+/// the pages that it holds back, before a memory is sealed. On a machine with other work each can take seconds. Returns
+/// `false` if this process may not see the thread's stack.
 fn waits_for_kernel(pid: u32, thread: u32) -> bool {
     let stack = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stack")).unwrap_or_default();
-    let callers = ["_sendmsg", "lru_add_drain_all", "fsnotify_destroy_group"];
+    let callers = ["_sendmsg", "lru_add_drain_all"];
     stack.contains("__flush_work") && callers.iter().any(|caller| stack.contains(caller))
 }
 

@@ -11,6 +11,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::os::fork;
 use crate::os::names::{Directory, Watch, is_one_user, own_user};
+use crate::quota::{Payer, closing};
 use crate::signals;
 
 /// The pause before the second attempt to connect to a listener that has too many pending connections. The pause
@@ -163,6 +164,18 @@ impl Connector {
     /// begins before each attempt, so no listener is missed.
     fn connect_once_there(&self, location: &NameDirectory, name: &str, deadline: Deadline) -> Result<Channel, Error> {
         let watch = Watch::new()?;
+        let connected = self.connect_watching(&watch, location, name, deadline);
+        closing::close_elsewhere(watch.into_fd(), &Payer::default());
+        connected
+    }
+
+    fn connect_watching(
+        &self,
+        watch: &Watch,
+        location: &NameDirectory,
+        name: &str,
+        deadline: Deadline,
+    ) -> Result<Channel, Error> {
         loop {
             location.open_or_make(self.server)?.iter().try_for_each(|(_, directory)| watch.add(directory))?;
             match self.connect_to_first(location, name, deadline) {

@@ -293,6 +293,9 @@ impl Directory {
 }
 
 /// Watches directories for names that come and go.
+///
+/// The close of its descriptor waits until no processor uses the watched directories any more, which can take seconds on a
+/// loaded machine. So a thread without a deadline closes it ([`into_fd`](Self::into_fd)).
 pub(crate) struct Watch(OwnedFd);
 
 impl Watch {
@@ -322,6 +325,11 @@ impl Watch {
             }),
             added => added.named("inotify_add_watch").map(drop),
         }
+    }
+
+    /// Returns the descriptor of the watch, to be closed.
+    pub(crate) fn into_fd(self) -> OwnedFd {
+        self.0
     }
 
     /// Sleeps until something has changed in a watched directory since the watch began or this call last returned, at
