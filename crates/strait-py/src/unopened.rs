@@ -31,7 +31,8 @@ impl Unopened {
     fn new(py: Python<'_>, socket: OwnedFd, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let options = crate::options::of(keywords)?;
         // The sockets ask for credentials before a packet can be sent, so that the kernel names the sender.
-        sockopt::set_socket_passcred(&socket, true).map_err(|_| errors::raise(py, Error::NotASocket("no Unix socket")))?;
+        sockopt::set_socket_passcred(&socket, true)
+            .map_err(|_| errors::raise(py, Error::NotASocket("no Unix socket")))?;
         Ok(Self { socket, options, keywords: keywords.map(|keywords| keywords.clone().unbind()) })
     }
 
