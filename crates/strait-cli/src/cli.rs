@@ -180,7 +180,7 @@ pub(crate) struct Peers {
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) repetitions: u16,
     /// Time of one measurement in milliseconds, after a fifth of it to warm up
-    #[arg(long, default_value_t = 80, value_parser = clap::value_parser!(u64).range(1..=60_000))]
+    #[arg(long, default_value_t = 70, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub(crate) milliseconds: u64,
     /// Time budget in seconds: start no repetition that would exceed it
     #[arg(long, default_value_t = f64::INFINITY, hide_default_value = true)]

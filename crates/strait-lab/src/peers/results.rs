@@ -179,11 +179,14 @@ impl Figure {
     }
 
     /// Returns the figure by which the libraries of a row are ordered, the smaller the better: the median time, for a stream
-    /// the time for each message, for idle processes how often they woke up.
+    /// the time for each message, for idle processes their processor time, and then how often they woke up.
     pub fn rank(&self) -> Option<f64> {
         match self.row {
             Row::Stream(_) => self.median(|run| run.per_second).map(|rate| 1e9 / rate),
-            Row::Idle => self.median(|run| run.sleeps),
+            // A process that polls without end never wakes up: each of its ticks counts as many wake-ups.
+            Row::Idle => self
+                .median(|run| run.sleeps)
+                .map(|sleeps| sleeps + 1e6 * self.median(|run| run.cpu_ticks).unwrap_or(0.0)),
             Row::Death => self.median(|run| run.noticed),
             _ => self.median(|run| run.p50),
         }
@@ -306,6 +309,15 @@ mod tests {
         };
         assert_eq!(of([0.0, 0.9, 0.1]), None);
         assert_eq!(of([0.4, 0.9, 0.1]).as_deref(), Some("others used 40 % of the processors"));
+    }
+
+    #[test]
+    fn an_idle_process_that_polls_is_behind_one_that_sleeps() {
+        let idle = |sleeps: f64, cpu_ticks: f64| {
+            let run = Run { sleeps: Some(sleeps), cpu_ticks: Some(cpu_ticks), ..Run::default() };
+            figure(Row::Idle, Spot::Free, vec![run]).rank().unwrap()
+        };
+        assert!(idle(0.0, 0.0) < idle(5.0, 0.0) && idle(5.0, 0.0) < idle(0.0, 200.0));
     }
 
     #[test]
