@@ -219,10 +219,7 @@ mod tests {
                 }),
             ),
         ];
-        fn bytes<C: Encode<Value>>(value: &Value) -> Vec<u8>
-        where
-            C: DecodeOwned<Value>,
-        {
+        fn bytes<C: Encode<Value> + DecodeOwned<Value>>(value: &Value) -> Vec<u8> {
             let (near, far) = Typed::<Value, Value, C>::pair().unwrap();
             near.send(value).unwrap();
             let far = far.into_channel();
