@@ -276,6 +276,17 @@ pub(crate) struct Loan {
     pub(crate) fresh: Option<Shareable>,
 }
 
+/// The result of [`Pool::grow`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Growth {
+    /// The loan is one for the longer message.
+    Done,
+    /// The memory of the loan has room for the message, but too many bytes are in flight. Nothing has changed.
+    Refused,
+    /// The message needs a longer block or part. Nothing has changed.
+    NeedsOther,
+}
+
 impl Pool {
     /// Takes back every block and part that the receiver has returned. Of the blocks that the pool does not retain,
     /// drops each unshared block that came back, and each shared block of which every part was lent and came back.
@@ -487,16 +498,19 @@ impl Pool {
     }
 
     /// Makes the loan one for a message of `len` bytes, if its block or part has room for them, and if at most `queue`
-    /// bytes of messages are in flight then. Returns whether it did; if not, nothing has changed.
-    pub(crate) fn grow(&mut self, loan: &mut Loan, len: usize, queue: usize) -> bool {
-        let others = self.queued.saturating_sub(loan.record.len as usize);
+    /// bytes of messages are in flight then.
+    pub(crate) fn grow(&mut self, loan: &mut Loan, len: usize, queue: usize) -> Growth {
         let record = loan.record.with_len(len);
-        let has_room = record.offset_in(loan.mapping.len()).is_some();
-        if !has_room || (others > 0 && others.saturating_add(len) > queue) || !self.set_lent(loan, len) {
-            return false;
+        if record.offset_in(loan.mapping.len()).is_none() {
+            return Growth::NeedsOther;
+        }
+        self.collect();
+        let others = self.queued.saturating_sub(loan.record.len as usize);
+        if (others > 0 && others.saturating_add(len) > queue) || !self.set_lent(loan, len) {
+            return Growth::Refused;
         }
         loan.record = record;
-        true
+        Growth::Done
     }
 
     /// Counts the message of this loan as in flight no longer. The memory stays lent, so that its bytes stay too, until
@@ -536,6 +550,10 @@ impl Pool {
         }
         let Some(entry) = self.blocks.get_mut(loan.record.id as usize) else { return };
         let Some(block) = entry.as_mut().filter(|block| Arc::ptr_eq(&block.mapping, &loan.mapping)) else { return };
+        // A bad peer can write the number of a use that it has not seen yet. Then the block is free already, or lent again.
+        if block.usage != loan.record.usage || block.lent.is_none() {
+            return;
+        }
         self.queued -= block.lent.take().unwrap_or(0);
         // The receiver never saw this use, so the next loan gets the same number.
         block.usage -= 1;
@@ -550,8 +568,13 @@ impl Pool {
     fn take_back_part(&mut self, loan: &Loan) {
         let Some(entry) = self.shared.get_mut(loan.record.id as usize - MAX_SINGLE) else { return };
         let Some(block) = entry.as_mut().filter(|block| Arc::ptr_eq(&block.mapping, &loan.mapping)) else { return };
+        // As for an unshared block, a bad peer can have returned the part.
+        let part = &block.parts[loan.record.part];
+        if part.usage != loan.record.usage || part.lent.is_none() {
+            return;
+        }
         self.queued -= block.take_back(loan.record.part);
-        if loan.fresh.is_some() {
+        if loan.fresh.is_some() && block.lent == 0 {
             *entry = None;
         }
     }
@@ -716,6 +739,43 @@ mod tests {
         pool.take_back(&first);
         assert!(pool.shared.iter().all(Option::is_none));
         assert_eq!(pool.queued, singles.len() * 1000);
+    }
+
+    /// Shows that a peer harms nothing by returning memory before it has got the message: the sender takes the memory back
+    /// once, whether that memory was lent again meanwhile or not.
+    #[test]
+    fn memory_that_a_bad_peer_returns_too_early_is_taken_back_once() {
+        for singles in [0, MAX_SINGLE] {
+            let mut pool = Pool::default();
+            let _singles: Vec<_> = (0..singles).map(|_| lend(&mut pool, 1000, 64 << 20, usize::MAX).unwrap()).collect();
+            let first = lend(&mut pool, 10_000, 64 << 20, usize::MAX).unwrap();
+            give_back(&first.mapping, &first.record);
+            let again = lend(&mut pool, 10_000, 64 << 20, usize::MAX).unwrap();
+            assert!(Arc::ptr_eq(&first.mapping, &again.mapping), "{singles}");
+            pool.take_back(&first);
+            assert_eq!(pool.queued, singles * 1000 + 10_000, "{singles}");
+            give_back(&again.mapping, &again.record);
+            pool.collect();
+            pool.take_back(&again);
+            assert_eq!(pool.queued, singles * 1000, "{singles}");
+            let loans: Vec<_> = (0..2).map(|_| lend(&mut pool, 10_000, 64 << 20, usize::MAX).unwrap()).collect();
+            let places = loans.iter().map(|loan| (loan.record.id, loan.record.part)).collect::<Vec<_>>();
+            assert_ne!(places[0], places[1], "{singles}");
+        }
+    }
+
+    #[test]
+    fn a_loan_grows_in_its_memory_if_the_queue_permits() {
+        let mut pool = Pool::default();
+        let mut loan = lend(&mut pool, 10_000, 64 << 20, 100_000).unwrap();
+        assert_eq!(pool.grow(&mut loan, 60_000, 100_000), Growth::Done);
+        assert_eq!((loan.record.len, pool.queued), (60_000, 60_000));
+        let other = lend(&mut pool, 39_000, 64 << 20, 100_000).unwrap();
+        assert_eq!(pool.grow(&mut loan, 62_000, 100_000), Growth::Refused);
+        give_back(&other.mapping, &other.record);
+        assert_eq!(pool.grow(&mut loan, 62_000, 100_000), Growth::Done);
+        assert_eq!(pool.grow(&mut loan, 1 << 20, usize::MAX), Growth::NeedsOther);
+        assert_eq!(pool.queued, 62_000);
     }
 
     #[test]

@@ -332,6 +332,10 @@ impl LaneDirectory {
         if !crate::os::socket::is_seqpacket(&socket)? {
             return Err(Error::BadPeer("an introduction without a socket"));
         }
+        // Checked before the link is made: this thread is the leader of the peer's link, and must drop no link.
+        if unpoisoned(&self.announcements).introduced.len() >= MOST {
+            return Err(Error::BadPeer("more introductions than permitted"));
+        }
         let charge = peer.ledger().charge_descriptors(&[socket.as_fd()])?;
         let link = peer.introduced_over(socket.into_fd(), claim)?;
         link.ledger().introduced_by(charge);
@@ -339,9 +343,6 @@ impl LaneDirectory {
             link.refuse_descriptors();
         }
         let mut announcements = unpoisoned(&self.announcements);
-        if announcements.introduced.len() >= MOST {
-            return Err(Error::BadPeer("more introductions than permitted"));
-        }
         let key = (number, peer.number());
         let old = announcements.introduced.insert(key, Arc::clone(&link));
         drop(announcements);

@@ -335,9 +335,17 @@ impl Link {
             return;
         }
         let known = links.entry(process).or_default();
-        let is_introduced = |link: &Weak<Self>| link.upgrade().is_some_and(|link| link.is_introduced());
-        self.peer.entry.has_older.store(self.is_introduced() && known.iter().any(is_introduced), Ordering::Relaxed);
+        let mut alike: Vec<_> = known.iter().filter_map(Weak::upgrade).collect();
+        let has_older = self.is_introduced() && alike.iter().any(|link| link.is_introduced());
+        self.peer.entry.has_older.store(has_older, Ordering::Relaxed);
         known.push(self.me.clone());
+        drop(links);
+        // A link that other threads have dropped meanwhile is dropped here. Its destructor locks the table, and waits for the
+        // leaders of links, of which this thread may be one.
+        alike.retain(|link| Arc::strong_count(link) == 1);
+        if !alike.is_empty() {
+            deferred::run_later(|| drop(alike));
+        }
     }
 
     /// Notes that another process has introduced this link, and which process it says is at the other end. Called before

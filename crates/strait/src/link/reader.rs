@@ -63,6 +63,8 @@ pub(super) struct Reader {
     /// The number of followers that wait on `turn`, written under the lock of `leader`. If it is 0, the leader saves
     /// the system call that would notify followers.
     followers: AtomicUsize,
+    /// How often a leader has stopped leading, written under the lock of `leader`.
+    rounds: AtomicUsize,
     inbox: Mutex<Inbox>,
     /// Whether the link is stuck: the last attempt to take the next packet from the socket failed for lack of a
     /// resource.
@@ -78,6 +80,7 @@ impl Reader {
             leader: Mutex::new(Leader::None),
             turn: Condvar::default(),
             followers: AtomicUsize::new(0),
+            rounds: AtomicUsize::new(0),
             inbox: Mutex::new(Inbox::new(ledger)),
             stuck: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
@@ -146,13 +149,20 @@ impl Link {
     /// waits until that thread has received the packets that are in the socket now, until the deadline or for
     /// [`AFTER_STOP`] twice.
     pub(super) fn drain_or_follow(&self, deadline: Deadline) {
-        // The leader may have begun to receive before the call. Then it may stop without the last packets.
-        for _ in 0..2 {
+        let begun = self.reader.rounds.load(Ordering::Relaxed);
+        let mut late = 0;
+        loop {
             if self.try_lead() {
                 let _ = self.receive_and_leave();
                 return;
             }
             let leader = unpoisoned(&self.reader.leader);
+            // The leader may have begun to receive before the call. Then it may stop without the last packets.
+            let has_received = self.reader.rounds.load(Ordering::Relaxed).wrapping_sub(begun) >= 2;
+            late += u32::from(deadline.has_passed());
+            if has_received || late > 2 {
+                return;
+            }
             match *leader {
                 Leader::None => {}
                 // If the socket is readable, a sleeping leader is about to wake up and receive the packets.

@@ -11,7 +11,7 @@ use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::os::fork;
 use crate::os::names::{Directory, Watch, is_one_user, own_user};
-use crate::quota::{Payer, closing};
+use crate::quota::closing;
 use crate::signals;
 
 /// The pause before the second attempt to connect to a listener that has too many pending connections. The pause
@@ -165,7 +165,7 @@ impl Connector {
     fn connect_once_there(&self, location: &NameDirectory, name: &str, deadline: Deadline) -> Result<Channel, Error> {
         let watch = Watch::new()?;
         let connected = self.connect_watching(&watch, location, name, deadline);
-        closing::close_elsewhere(watch.into_fd(), &Payer::default());
+        closing::close_own(watch.into_fd());
         connected
     }
 

@@ -1,4 +1,5 @@
-//! The fd reaper: threads that close descriptors which a peer sent and the program did not take.
+//! The fd reaper: threads that close descriptors which a peer sent and the program did not take, and descriptors of the
+//! library's own whose close takes long.
 //!
 //! A file system, another process or the other side of a connection can make the close of a descriptor take any time.
 //! So a thread closes the descriptor, and only then drops the charge for it.

@@ -233,7 +233,7 @@ impl Directory {
 
     /// Removes the listener name `name` if no process listens under it and its socket belongs to this user. Returns
     /// whether the name was removed. The lock keeps the name of a listener that is being made: such a socket has a name
-    /// before it listens. So if another process holds the lock, which may be stopped, nothing is removed.
+    /// before it listens. So nothing is removed while another process holds the lock: that process may be stopped.
     pub(crate) fn prune(&self, name: &str) -> Result<bool, Error> {
         let is_dead =
             || self.look(name).and_then(|found| found.map_or(Ok(false), |found| found.is_live().map(|is| !is)));

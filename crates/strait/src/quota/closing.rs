@@ -1,4 +1,5 @@
-//! Closing descriptors that a peer sent and the program did not take.
+//! Closing descriptors that a peer sent and the program did not take, and descriptors of the library's own whose close takes
+//! long.
 //!
 //! A descriptor that is [known](close::is_harmless) to close at once is closed in place. The [reaper](fd_reaper) closes
 //! every other descriptor, which stays charged to its peer until then. If the program has taken a descriptor out of a
@@ -7,12 +8,13 @@
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 use super::{Payer, PendingClose};
 use crate::deferred;
 use crate::error::Error;
 use crate::os::fd_reaper::{self, PacketRemoval};
-use crate::os::fork::Born;
+use crate::os::fork::{Born, PerProcess};
 use crate::os::{close, socket};
 
 /// Closes the descriptor `fd`, which came from the peer that `payer` stands for, without blocking. If closing the
@@ -41,6 +43,36 @@ pub(crate) fn close_elsewhere(fd: OwnedFd, payer: &Payer) {
         }
     });
     closing.into_iter().for_each(Closing::pass_on);
+}
+
+/// The number of the account under which the reaper closes descriptors of the library's own. No peer has it, so no peer's
+/// descriptor holds up their thread.
+const OWN: usize = usize::MAX - 1;
+
+/// The most descriptors of the library's own that wait until a thread closes them. The kernel limits inotify instances, for
+/// example, for all processes of a user together.
+const MOST_OWN: usize = 8;
+
+/// The number of descriptors of the library's own that wait until a thread closes them.
+static OWN_WAITING: PerProcess<AtomicUsize> = PerProcess::new(|| AtomicUsize::new(0));
+
+/// A descriptor of the library's own that waits to be closed. Counted until this value is dropped.
+struct OwnClose;
+
+impl Drop for OwnClose {
+    fn drop(&mut self) {
+        OWN_WAITING.get().fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+/// Closes `fd`, a descriptor of the library's own whose close takes long: a thread of the library closes it. If
+/// [`MOST_OWN`] descriptors wait for that thread already, this call closes `fd` itself.
+pub(crate) fn close_own(fd: OwnedFd) {
+    let waiting = OWN_WAITING.get().fetch_add(1, Ordering::Relaxed);
+    let count = OwnClose;
+    if waiting < MOST_OWN && !fd_reaper::close(fd, OWN, Box::new(count)) {
+        deferred::try_later("closing", start_again);
+    }
 }
 
 /// A descriptor that a thread of the library is to close, with the number of the account that is charged for it and

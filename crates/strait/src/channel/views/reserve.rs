@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use crate::channel::handle::{Handle, descriptors};
 use crate::channel::message::Parts;
-use crate::channel::pool::{self, BlockRecord, Loan};
+use crate::channel::pool::{self, BlockRecord, Growth, Loan};
 use crate::channel::sender::Tx;
 use crate::channel::{Channel, End, SendError};
 use crate::deadline::Deadline;
@@ -302,14 +302,20 @@ impl<K> Reservation<'_, K> {
     /// [`Error::WouldBlock`] if the reservation is not in a block.
     pub(super) fn enlarge(&mut self, len: usize, used: usize) -> Result<Option<Vec<u8>>, Error> {
         let Some(ReservedStorage::Block(mut old)) = self.storage.take() else { return Err(Error::WouldBlock) };
-        if self.tx.pool().grow(&mut old, len, self.end.options.queue_bytes) {
-            (self.storage, self.len) = (Some(ReservedStorage::Block(old)), len);
-            return Ok(None);
-        }
-        // The bytes count as in flight, and the limit may allow no further bytes. The block stays lent: the pool may
-        // discard the bytes of a free block to make room.
-        self.tx.pool().uncount(&old);
-        let found = self.end.borrow_block(&mut self.tx, len, Deadline::NOW);
+        let queue_bytes = self.end.options.queue_bytes;
+        let found = match self.tx.pool().grow(&mut old, len, queue_bytes) {
+            Growth::Done => {
+                (self.storage, self.len) = (Some(ReservedStorage::Block(old)), len);
+                return Ok(None);
+            }
+            Growth::Refused => Err(Error::WouldBlock),
+            Growth::NeedsOther => {
+                // The bytes count as in flight, and the limit may allow no further bytes. The block stays lent: the pool
+                // may discard the bytes of a free block to make room.
+                self.tx.pool().uncount(&old);
+                self.end.borrow_block(&mut self.tx, len, Deadline::NOW)
+            }
+        };
         let copy = match &found {
             Ok(new) => {
                 let mut piece = Vec::with_capacity(PIECE.min(used));
