@@ -1,4 +1,4 @@
-//! What encoding costs, and what parts save: `cargo run --release -p strait-fidl --example ratios`.
+//! What encoding costs, and what parts save: `cargo run --release -p strait-fidl --example fidl_ratios`.
 //!
 //! Two ways take turns, in one thread; times are processor times, and a figure is the median of the rounds.
 
