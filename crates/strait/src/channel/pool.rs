@@ -520,23 +520,25 @@ impl Pool {
     }
 
     /// Sets the length of the message that is in flight in the memory of this loan. Returns `false`, and changes nothing,
-    /// for memory from the pool of an earlier lane.
+    /// for memory from the pool of an earlier lane, and for memory that a bad peer has returned too early.
     fn set_lent(&mut self, loan: &Loan, len: usize) -> bool {
         let is_same = |mapping: &Arc<Mapping>| Arc::ptr_eq(mapping, &loan.mapping);
         let id = loan.record.id as usize;
         let lent = match id.checked_sub(MAX_SINGLE) {
             None => {
                 let block = self.blocks.get_mut(id).and_then(Option::as_mut).filter(|block| is_same(&block.mapping));
-                block.map(|block| &mut block.lent)
+                block.filter(|block| block.usage == loan.record.usage).map(|block| &mut block.lent)
             }
             Some(index) => {
                 let block = self.shared.get_mut(index).and_then(Option::as_mut);
-                block.filter(|block| is_same(&block.mapping)).map(|block| &mut block.parts[loan.record.part].lent)
+                let part =
+                    block.filter(|block| is_same(&block.mapping)).map(|block| &mut block.parts[loan.record.part]);
+                part.filter(|part| part.usage == loan.record.usage).map(|part| &mut part.lent)
             }
         };
-        let Some(lent) = lent else { return false };
-        self.queued = self.queued - lent.unwrap_or(0) + len;
-        *lent = Some(len);
+        let Some(Some(lent)) = lent.map(Option::as_mut) else { return false };
+        self.queued = self.queued - *lent + len;
+        *lent = len;
         true
     }
 
@@ -755,7 +757,9 @@ mod tests {
             pool.take_back(&first);
             assert_eq!(pool.queued, singles * 1000 + 10_000, "{singles}");
             give_back(&again.mapping, &again.record);
-            pool.collect();
+            let mut again = again;
+            assert_eq!(pool.grow(&mut again, 12_000, usize::MAX), Growth::Refused, "{singles}");
+            pool.uncount(&again);
             pool.take_back(&again);
             assert_eq!(pool.queued, singles * 1000, "{singles}");
             let loans: Vec<_> = (0..2).map(|_| lend(&mut pool, 10_000, 64 << 20, usize::MAX).unwrap()).collect();

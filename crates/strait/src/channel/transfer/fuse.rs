@@ -352,8 +352,8 @@ impl<'a> Half<'a> {
     }
 
     /// Stages messages as a prepended backlog for the far end, which is in another process. `holder` is an end made
-    /// only for this purpose: the messages travel as the backlog of `holder`. `along` collects the
-    /// ends among their handles. On an error, nothing is staged and the messages are returned with the error.
+    /// only for this purpose: the messages travel as the backlog of `holder`. `along` collects the ends among their
+    /// handles. On an error, nothing is staged and the messages are returned with the error.
     fn stage(
         &mut self,
         holder: Channel,

@@ -237,8 +237,8 @@ impl End {
         Ok(())
     }
 
-    /// Brings this end to the lane in which the other end is, however often that end has moved. `along` are the
-    /// ends that travel with this end; the call does not wait for them.
+    /// Brings this end to the lane in which the other end is, however often that end has moved. `along` are the ends
+    /// that travel with this end; the call does not wait for them.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] while the other end is in transit, or while the peer process has not opened its side of
