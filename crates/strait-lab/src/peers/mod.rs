@@ -178,7 +178,7 @@ impl Drop for Burners {
 ///
 /// If the file cannot be written.
 pub fn write(results: &PeerResults, file: &Path) -> Result<()> {
-    let text = serde_json::to_string_pretty(results).doing("writing JSON")?;
+    let text = serde_json::to_string(results).doing("writing JSON")?;
     std::fs::write(file, text + "\n").doing(&format!("writing {}", file.display()))
 }
 
