@@ -1,9 +1,9 @@
-//! Closing descriptors that a peer sent and the program did not take, and descriptors of the library's own whose close takes
-//! long.
+//! Closes the descriptors that a peer sent and the program did not take, and descriptors of the library whose close
+//! takes long.
 //!
 //! A descriptor that is [known](close::is_harmless) to close at once is closed in place. The [reaper](fd_reaper) closes
-//! every other descriptor, which stays charged to its peer until then. If the program has taken a descriptor out of a
-//! message, the program closes it.
+//! every other descriptor, which stays charged to the peer until the close. A descriptor that the program has taken out
+//! of a message is closed by the program.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
@@ -17,23 +17,23 @@ use crate::os::fd_reaper::{self, PacketRemoval};
 use crate::os::fork::{Born, PerProcess};
 use crate::os::{close, socket};
 
-/// Closes the descriptor `fd`, which came from the peer that `payer` stands for, without blocking. If closing the
-/// descriptor might block, a thread of the library closes it; until then, the descriptor is charged to the peer.
+/// Closes `fd`, a descriptor from the peer of `payer`, without blocking. If closing the descriptor might block, a
+/// thread of the library closes the descriptor; until then, the peer is charged for it.
 pub(crate) fn close(fd: OwnedFd, payer: &Payer) {
     if !close::is_harmless(fd.as_fd()) {
         close_elsewhere(fd, payer);
     }
 }
 
-/// Closes the descriptor `fd`, which came from a process without an account, without blocking. No peer is charged for
-/// the descriptor.
+/// Closes `fd`, a descriptor from a process without an account, without blocking. No peer is charged for the
+/// descriptor.
 pub(crate) fn close_nobodys(fd: OwnedFd) {
     close(fd, &Payer::default());
 }
 
-/// Makes a thread of the library close the descriptor `fd`, also if closing cannot block. Until the descriptor is
-/// closed, it is charged to the peer that `payer` stands for. While the calling thread [holds descriptors
-/// back](hold_back), `fd` is only stored, and passed to the closing thread once the calling thread stops holding back.
+/// Makes a thread of the library close `fd`, even if closing cannot block. The peer of `payer` is charged for the
+/// descriptor until the close. While the calling thread [holds descriptors back](hold_back), `fd` is only stored, and
+/// goes to the closing thread later, when the calling thread stops holding back.
 pub(crate) fn close_elsewhere(fd: OwnedFd, payer: &Payer) {
     let closing = Closing { fd, account: payer.number(), charge: payer.charge_pending_close() };
     let mut closing = Some(closing);
@@ -45,18 +45,18 @@ pub(crate) fn close_elsewhere(fd: OwnedFd, payer: &Payer) {
     closing.into_iter().for_each(Closing::pass_on);
 }
 
-/// The number of the account under which the reaper closes descriptors of the library's own. No peer has it, so no peer's
-/// descriptor holds up their thread.
+/// The account number under which the reaper closes the library's own descriptors. No peer has this number, so no
+/// peer's descriptor delays the thread for the library's own.
 const OWN: usize = usize::MAX - 1;
 
-/// The most descriptors of the library's own that wait until a thread closes them. The kernel limits inotify instances, for
+/// The most descriptors of the library that wait for a thread to close them. The kernel limits inotify instances, for
 /// example, for all processes of a user together.
 const MOST_OWN: usize = 8;
 
-/// The number of descriptors of the library's own that wait until a thread closes them.
+/// The number of descriptors of the library that wait for a thread to close them.
 static OWN_WAITING: PerProcess<AtomicUsize> = PerProcess::new(|| AtomicUsize::new(0));
 
-/// A descriptor of the library's own that waits to be closed. Counted until this value is dropped.
+/// The count of one descriptor of the library that waits to be closed. Dropping the value ends the count.
 struct OwnClose;
 
 impl Drop for OwnClose {
@@ -65,8 +65,8 @@ impl Drop for OwnClose {
     }
 }
 
-/// Closes `fd`, a descriptor of the library's own whose close takes long: a thread of the library closes it. If
-/// [`MOST_OWN`] descriptors wait for that thread already, this call closes `fd` itself.
+/// Closes `fd`, a descriptor of the library whose close takes long: a thread of the library closes the descriptor. If
+/// [`MOST_OWN`] descriptors wait for the thread already, the call closes `fd` itself.
 pub(crate) fn close_own(fd: OwnedFd) {
     let waiting = OWN_WAITING.get().fetch_add(1, Ordering::Relaxed);
     let count = OwnClose;
@@ -75,8 +75,7 @@ pub(crate) fn close_own(fd: OwnedFd) {
     }
 }
 
-/// A descriptor that a thread of the library is to close, with the number of the account that is charged for it and
-/// with the charge.
+/// A descriptor that a thread of the library is to close, with the number of the charged account and with the charge.
 struct Closing {
     fd: OwnedFd,
     account: usize,
@@ -91,7 +90,7 @@ impl Closing {
     }
 }
 
-/// The descriptors that one thread holds back: passed to [`close_elsewhere`], and not handed to another thread yet.
+/// The descriptors that one thread holds back: passed to [`close_elsewhere`], and not handed to the reaper yet.
 struct HeldBack {
     /// The number of [`HoldingBack`] guards of this thread.
     depth: Cell<usize>,
@@ -109,8 +108,9 @@ pub(crate) struct HoldingBack(());
 /// dropped; nested guards count as one.
 ///
 /// A thread holds descriptors back while it takes a packet. The packet in the socket refers to the same open files as
-/// the descriptors that the kernel has opened for this process. If another thread closed such a descriptor before the
-/// packet is removed, the removal would be the last close of that file, and would block this thread as long as the
+/// the descriptors that the kernel has opened for the process. If another thread closed such a descriptor before the
+/// packet is removed, the removal would be the last close of the file. The removal would then block the calling thread
+/// as long as the sender likes.
 /// sender likes.
 pub(crate) fn hold_back() -> HoldingBack {
     let _ = HELD_BACK.try_with(|held| held.depth.set(held.depth.get() + 1));
@@ -134,8 +134,8 @@ fn start_again() {
 }
 
 /// A socket to a process that the listener has not accepted yet. If unread packets may be in the socket when this value
-/// is dropped, a thread of the library closes the socket: closing it may block, since descriptors in the packets are
-/// closed too.
+/// is dropped, a thread of the library closes the socket: the close also closes the descriptors in the packets, and so
+/// may block.
 pub(crate) struct Unread {
     socket: Option<OwnedFd>,
     born: Born,
@@ -169,15 +169,15 @@ impl Drop for Unread {
 }
 
 /// Removes the packet at the head of the queue of `socket`, without opening the packet's descriptors in this process.
-/// `shown` are the packet's bytes, which the caller has read without removing the packet. A thread of the library
-/// removes the packet, because dropping the packet's descriptors can take long; this call waits for that thread. Each
-/// peer has at most one such thread at a time.
+/// `shown` holds the bytes of the packet, which the caller has read without removing the packet. A thread of the
+/// library removes the packet, because dropping the packet's descriptors can take long. The call waits until the thread
+/// has removed the packet, but not until the descriptors are dropped. Each peer has at most one such thread at a time.
 ///
 /// # Errors
 /// [`Error::BadPeer`] if the thread that removes an earlier packet of this peer still blocks; [`Error::PeerClosed`] if
 /// the packet could not be removed; [`Error::System`] if no thread could be started.
 pub(crate) fn take_elsewhere(socket: Arc<OwnedFd>, shown: &[u8], payer: &Payer) -> Result<(), Error> {
-    // Every link whose packets are taken has a peer that is charged.
+    // Every link with packets to remove charges its peer.
     let Some(mut last) = payer.taking() else { return Err(Error::PeerClosed) };
     if last.as_ref().is_some_and(|last| !last.comes_back()) {
         return Err(Error::BadPeer("descriptors that take longer to close than to send"));
@@ -188,7 +188,7 @@ pub(crate) fn take_elsewhere(socket: Arc<OwnedFd>, shown: &[u8], payer: &Payer) 
     if taking.wait(shown) { Ok(()) } else { Err(Error::PeerClosed) }
 }
 
-/// A descriptor that a peer sent and that the program has not taken. Dropping this value closes the descriptor without
+/// A descriptor that a peer sent and the program has not taken. Dropping the value closes the descriptor without
 /// blocking.
 #[derive(Debug)]
 pub(crate) struct ReceivedFd {

@@ -1,4 +1,4 @@
-//! Limits on what this process holds for its peers.
+//! Limits on the resources that a process holds for its peers.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -6,7 +6,7 @@ use super::KINDS;
 use crate::error::Resource;
 
 impl Resource {
-    /// All kinds of resources that have limits, in the order of their indices in the arrays of amounts and limits.
+    /// All kinds of resources with limits, in the order of their indices in the arrays of amounts and limits.
     pub const ALL: [Self; KINDS] = [
         Self::Memory,
         Self::Mappings,
@@ -36,7 +36,7 @@ impl Resource {
 /// | [`Resource::Regions`] | 64 GiB | 256 GiB |
 ///
 /// While *n* processes of a user are connected, each may have at most 1/(*n* + 1) of the amount that the other
-/// processes leave of the user's limit. So something always remains for the next process, and a single process gets
+/// processes leave of the user's limit. So an amount always remains for the next process, and a single process gets
 /// half. The kernel identifies the users. Peers that the kernel does not identify count as one user.
 ///
 /// Example: [limits](crate::quota).
@@ -51,9 +51,9 @@ const DEFAULT: Limits = Limits {
     user: [32 << 30, 32 << 10, 32 << 10, 8 << 20, 1 << 30, 4 << 20, 256 << 30],
 };
 
-/// The limits that apply in this process now: first those for one peer process, then those for all processes of one
-/// user. The limits are atomics without a lock: in a forked child, a lock could be held for ever by a thread that
-/// exists only in the parent.
+/// The limits that apply in this process now: first the limits for one peer process, then the limits for all processes
+/// of one user. The limits are atomics without a lock: in a forked child, a lock could stay locked for ever by a thread
+/// of the parent.
 static LIMITS: [[AtomicU64; KINDS]; 2] = [atomic(DEFAULT.peer), atomic(DEFAULT.user)];
 
 const fn atomic(limits: [u64; KINDS]) -> [AtomicU64; KINDS] {
@@ -81,14 +81,14 @@ impl Limits {
         Self::default()
     }
 
-    /// Sets the greatest amount of `resource` that this process holds for one peer process.
+    /// Sets the greatest amount of `resource` to hold for one peer process.
     #[must_use]
     pub fn peer(mut self, resource: Resource, most: u64) -> Self {
         self.peer[resource.index()] = most;
         self
     }
 
-    /// Sets the greatest amount of `resource` that this process holds for all peer processes of one user together.
+    /// Sets the greatest amount of `resource` to hold for all peer processes of one user together.
     #[must_use]
     pub fn user(mut self, resource: Resource, most: u64) -> Self {
         self.user[resource.index()] = most;

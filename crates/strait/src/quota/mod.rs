@@ -15,15 +15,14 @@
 //
 // The resources that a peer makes this process hold (mapped memory, descriptors, lanes, messages in private memory) are
 // **charged** to the peer on arrival, and released when no longer held. Dropping a [`Charge`] releases the charge, so
-// no resource is counted for ever. A message that goes through a ring is not charged.
+// no resource stays counted for ever. A message that goes through a ring is not charged.
 //
 // A link charges to its [`Ledger`]. The ledger has its own limit for mapped memory ([`Options::peer_memory`]), and
-// refers to the **account** of the process at the other end, which all links to that process share. The kernel
-// identifies that process before the first packet is taken; a peer that the kernel does not identify has an account for
-// each link. The accounts of one user share the user's limit, as [`share`] defines.
+// refers to the **account** of the process at the other end. All links to one process share the account. The kernel
+// identifies the process before the first packet is taken; a peer unknown to the kernel has an account for each link.
+// The accounts of one user share the user's limit, as [`share`] defines.
 //
-// A charge over a limit fails with [`Error::LimitReached`]. The caller decides what this means, and can always try
-// again.
+// A charge over a limit fails with [`Error::LimitReached`]. The caller decides what follows, and can always try again.
 //
 // [`Options::peer_memory`]: crate::Options::peer_memory
 
@@ -53,25 +52,25 @@ use crate::os::fork::{Born, PerProcess};
 use crate::peer::Peer;
 use crate::sync::unpoisoned;
 
-/// The greatest number of handles that one message can carry: 64. No option can raise it.
+/// The greatest number of handles in one message: 64. No option can raise the number.
 pub const MAX_HANDLES: usize = 64;
 
 /// The greatest number of descriptors that one end may have in flight by default. The kernel limits the descriptors in
-/// flight of each user. A peer that does not receive must not make this process use up that limit.
+/// flight of each user. A peer that does not receive must not make this process use up the kernel's limit.
 pub(crate) const HANDLES_IN_FLIGHT: usize = 256;
 
-/// The greatest number of descriptors that all ends of one link together may have in flight: 4,096. If `RLIMIT_NOFILE`
-/// is less than four times that, a quarter of `RLIMIT_NOFILE` applies instead.
+/// The greatest number of descriptors that all ends of a link together may have in flight: 4,096. If `RLIMIT_NOFILE` is
+/// less than 16,384, a quarter of `RLIMIT_NOFILE` applies instead.
 pub(crate) const LINK_HANDLES_IN_FLIGHT: usize = 16 * HANDLES_IN_FLIGHT;
 
 /// Number of kinds of resources that have limits.
 const KINDS: usize = 7;
 
 /// The uid 65534, which stands for peers that the kernel does not identify. The kernel also shows this uid for users
-/// that this user namespace does not map.
+/// without a number in the user namespace.
 const NOBODY: u32 = 65534;
 
-/// One amount for each kind of resource, in the unit of that resource: bytes, or a number of objects.
+/// One amount for each kind of resource, in the unit of the resource: bytes, or a number of objects.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) struct Amounts([u64; KINDS]);
 
@@ -95,7 +94,7 @@ impl Amounts {
     }
 }
 
-/// A user of this machine, with the amounts that this process holds for all peer processes of that user.
+/// A user of this machine, with the amounts held for all peer processes of the user.
 struct User {
     uid: Option<u32>,
     /// The amounts held for all processes of the user. Every charge to an account of the user happens under this lock.
@@ -106,30 +105,29 @@ struct User {
 #[derive(Default)]
 struct OfUser {
     held: [u64; KINDS],
-    /// Number of accounts that this process has for peer processes of this user; each account is for one process.
+    /// Number of accounts for peer processes of the user. Each account is for one process.
     processes: u64,
 }
 
-/// The account of one peer process: the amounts that this process holds for the peer, and how often a limit stopped the
-/// peer.
+/// The account of one peer process: the amounts held for the peer, and how often a limit stopped the peer.
 pub(crate) struct Account {
     born: Born,
     peer: Option<Peer>,
     user: Arc<User>,
-    /// The amounts of the resources that this process holds for the peer process, by index of the resource. Written
-    /// only while the lock of the user's state is held.
+    /// The amounts of the resources held for the peer process, by index of the resource. Written only under the lock of
+    /// the user's state.
     held: [AtomicU64; KINDS],
     reached: [AtomicU64; KINDS],
-    /// Number of idle wake-ups (after which there was nothing to do) that the peer has caused. The field `pauses`
-    /// counts how many of these were over the peer's budget, so that the peer was throttled.
+    /// Number of idle wake-ups (after which there was nothing to do) by the peer. The field `pauses` counts the idle
+    /// wake-ups over the peer's budget: each of them throttled the peer.
     idle_wake_ups: AtomicU64,
     pauses: AtomicU64,
-    /// Number of descriptors that the peer sent and that a thread of the library has still to close.
+    /// Number of descriptors from the peer that a thread of the library has still to close.
     pending_close: AtomicU64,
-    /// The removal of the last packet of this peer that a thread of the library had to remove from a socket, finished
-    /// or not; `None` if there was no such packet.
+    /// The last removal of a packet of the peer by a thread of the library, finished or not; `None` if no thread has
+    /// removed a packet of the peer.
     taking: Mutex<Option<Arc<PacketRemoval>>>,
-    /// The protocol violations of the peer that were reported to the program: each is reported only once.
+    /// The protocol violations of the peer that were reported to the program. Each violation is reported only once.
     reported: Mutex<Vec<&'static str>>,
 }
 
@@ -139,7 +137,7 @@ impl fmt::Debug for Account {
     }
 }
 
-/// All accounts that this process has, in two tables: the users by uid, and the accounts by peer process.
+/// All accounts of this process, in two tables: the users by uid, and the accounts by peer process.
 struct Accounts {
     users: BTreeMap<Option<u32>, Weak<User>>,
     /// The accounts, keyed by the pid and the uid of the peer process.
@@ -151,11 +149,12 @@ static ACCOUNTS: PerProcess<Mutex<Accounts>> =
 
 impl Account {
     /// Returns the account of the peer process `peer`, and opens an account if the process has none. A peer whose pid
-    /// the kernel does not report gets an account of its own each time.
+    /// the kernel does not report gets a new account each time.
     fn open(peer: Option<Peer>) -> Arc<Self> {
         let mut accounts = unpoisoned(ACCOUNTS.get());
         let key = peer.and_then(|peer| Some((peer.pid?, peer.uid)));
-        // If an earlier process had this number, the new process inherits the amounts still held for the earlier one.
+        // If an earlier process had the same pid, the new process inherits the amounts still held for the earlier
+        // process.
         if let Some(known) = key.and_then(|key| accounts.processes.get(&key)).and_then(Weak::upgrade) {
             return known;
         }
@@ -186,8 +185,9 @@ impl Account {
         account
     }
 
-    /// Charges all of `amounts` to this account. If a limit in `limits`, of the process or of its user, would be
-    /// exceeded, counts that. Then fails with the resource of that limit and charges nothing, unless `anyway` is true.
+    /// Charges all of `amounts` to the account. If the charge would exceed a limit in `limits`, of the process or of
+    /// its user, counts the limit as reached. Then fails with the resource of the limit and charges nothing, unless
+    /// `anyway` is true.
     fn charge(&self, amounts: &Amounts, limits: &Limits, anyway: bool) -> Result<(), Resource> {
         let mut user = unpoisoned(&self.user.state);
         for (resource, amount) in amounts.each() {
@@ -235,22 +235,22 @@ impl Drop for Account {
     }
 }
 
-/// The ledger of a link: the ledger counts the amounts held for the peer because of that link, and passes each charge
-/// on to the account of the peer process.
+/// The ledger of a link. The ledger counts the amounts held for the peer because of the link, and passes each charge on
+/// to the account of the peer process.
 #[derive(Debug)]
 pub(crate) struct Ledger {
-    /// The limit on the peer's memory mapped because of this link, in bytes. `None` for a link that charges nothing,
-    /// such as the link of this process to itself.
+    /// The limit on the peer's memory mapped because of the link, in bytes. `None` for a link that charges nothing,
+    /// such as the local link.
     memory: Option<u64>,
     mapped: AtomicU64,
     account: OnceLock<Arc<Account>>,
     /// The charge for the link's own descriptor against the peer that introduced the two processes; unset if no peer
-    /// did.
+    /// introduced the two processes.
     introduced: OnceLock<Held>,
 }
 
 impl Ledger {
-    /// Creates the ledger of a link. At most `memory` bytes of the peer's memory may be mapped because of this link; if
+    /// Creates the ledger of a link. At most `memory` bytes of the peer's memory may be mapped because of the link; if
     /// `memory` is `None`, the link charges nothing.
     pub(crate) fn new(memory: Option<usize>) -> Arc<Self> {
         Arc::new(Self {
@@ -261,32 +261,33 @@ impl Ledger {
         })
     }
 
-    /// Returns the greatest number of bytes of the peer's memory that may be mapped because of this link; `None` if the
+    /// Returns the greatest number of bytes of the peer's memory that may be mapped because of the link; `None` if the
     /// link charges nothing.
     pub(crate) fn memory(&self) -> Option<usize> {
         self.memory.map(|bytes| bytes as usize)
     }
 
     /// Records that the process `peer`, as the kernel identifies it, is at the other end of the link: from now on
-    /// charges go to the account of that process. Does nothing if the ledger has an account already.
+    /// charges go to the account of `peer`. Does nothing if the ledger has an account already.
     pub(crate) fn belongs_to(&self, peer: Peer) {
         self.account.get_or_init(|| Account::open(Some(peer)));
     }
 
     /// Records that another peer has introduced the two processes of the link to each other. `charge` is the charge
-    /// against that peer for the link's own descriptor; the ledger keeps that charge. With `None`, the link counts as
+    /// against that peer for the link's own descriptor; the ledger keeps the charge. With `None`, the link counts as
     /// introduced, and no charge is kept.
     pub(crate) fn introduced_by(&self, charge: Option<Charge>) {
         let _ = self.introduced.set(charge.map_or_else(Held::nothing, Charge::into_held));
     }
 
-    /// Returns the account of the peer that introduced the two processes of the link to each other, which is charged
-    /// for the link's own descriptor. `None` if no peer introduced them; an empty payer if no charge was kept.
+    /// Returns the account of the peer that introduced the two processes of the link to each other; that peer is
+    /// charged for the link's own descriptor. `None` if no peer introduced the two processes; an empty payer if no
+    /// charge was kept.
     pub(crate) fn introducer(&self) -> Option<Payer> {
         self.introduced.get().map(|held| held.payer.clone())
     }
 
-    /// Returns the account of the link's peer, for charges that outlive this link; an empty payer if the link charges
+    /// Returns the account of the link's peer, for charges that outlive the link; an empty payer if the link charges
     /// nothing.
     pub(crate) fn payer(&self) -> Payer {
         Payer(self.memory.map(|_| self.account().clone()))
@@ -296,7 +297,7 @@ impl Ledger {
         self.account.get_or_init(|| Account::open(None))
     }
 
-    /// Charges the link's peer with all of `amounts`, or with nothing if it fails. Returns the charge; `None` if this
+    /// Charges the link's peer with all of `amounts`; a failed call charges nothing. Returns the charge; `None` if the
     /// link charges nothing.
     ///
     /// # Errors
@@ -306,18 +307,18 @@ impl Ledger {
     }
 
     /// Charges the link's peer with `amounts`, even if a limit is exceeded. Only for resources of which a peer can make
-    /// this process hold a small, bounded amount. Returns the charge; `None` if this link charges nothing.
+    /// this process hold a small, bounded amount. Returns the charge; `None` if the link charges nothing.
     pub(crate) fn charge_anyway(self: &Arc<Self>, amounts: Amounts) -> Option<Charge> {
         self.charge_up_to(amounts, &limits(), true).ok().flatten()
     }
 
     /// Charges the link's peer with the descriptors `fds`, which have just arrived. While this process has few free
     /// descriptors, the limit for the peer is the number of descriptors that one message can carry. Returns the charge;
-    /// `None` if this link charges nothing.
+    /// `None` if the link charges nothing.
     ///
     /// # Errors
-    /// [`Error::LimitReached`]; [`Error::BadPeer`] if, in addition, more descriptors of the peer wait to be closed than
-    /// one message can carry: a mere refusal would let the peer add more to that queue.
+    /// [`Error::LimitReached`]. [`Error::BadPeer`] if, in addition, more descriptors of the peer wait to be closed than
+    /// one message can carry: a mere refusal would let the peer add more descriptors to the queue.
     pub(crate) fn charge_descriptors(self: &Arc<Self>, fds: &[impl AsRawFd]) -> Result<Option<Charge>, Error> {
         let mut limits = limits();
         if let Some(most) = few_are_left(fds) {
@@ -333,14 +334,14 @@ impl Ledger {
         charged
     }
 
-    /// Returns whether more descriptors of the link's peer wait to be closed by a thread of the library than one
-    /// message can carry ([`MAX_HANDLES`]).
+    /// Returns whether more than [`MAX_HANDLES`] descriptors of the link's peer wait for a thread of the library to
+    /// close them.
     fn is_behind_with_closing(&self) -> bool {
         self.account.get().is_some_and(|account| account.pending_close.load(Ordering::Relaxed) > MAX_HANDLES as u64)
     }
 
     /// Charges the link's peer with `fd`, a descriptor that this process could do without. Returns the charge; `None`
-    /// if this link charges nothing. Fails with [`Error::LimitReached`] if a limit forbids the charge, or if this
+    /// if the link charges nothing. Fails with [`Error::LimitReached`] if a limit forbids the charge, or if this
     /// process has few free descriptors.
     pub(crate) fn charge_spare_descriptor(self: &Arc<Self>, fd: &impl AsRawFd) -> Result<Option<Charge>, Error> {
         if few_are_left(std::slice::from_ref(fd)).is_some() {
@@ -373,12 +374,12 @@ impl Ledger {
         }
     }
 
-    /// Reports to the program that the link's peer has broken the protocol, for the reason `reason`; does nothing if
-    /// the same reason was reported for this peer before. `link_lost` says whether the whole link is lost, or only one
+    /// Reports to the program that the link's peer has broken the protocol, for the reason `reason`. Does nothing if
+    /// the same reason was reported for the peer before. `link_lost` says whether the whole link is lost, or only one
     /// channel.
     #[cold]
     pub(crate) fn broken(&self, reason: &'static str, link_lost: bool) {
-        // Within a process there is no peer; the mistake is in memory that the program itself has written.
+        // Within a process there is no peer: the program itself has written to the memory.
         static LOCAL_REPORTS: PerProcess<Mutex<Vec<&'static str>>> = PerProcess::new(Mutex::default);
         let account = self.memory.map(|_| self.account());
         let mut reported = unpoisoned(account.map_or_else(|| LOCAL_REPORTS.get(), |account| &account.reported));
@@ -388,14 +389,13 @@ impl Ledger {
         }
     }
 
-    /// Returns a ledger that charges nothing: for objects that this process sent to itself, and for peers no longer
-    /// known.
+    /// Returns a ledger that charges nothing: for objects that a process sent to itself, and for peers no longer known.
     pub(crate) fn nobodys() -> Arc<Self> {
         Self::new(None)
     }
 
     /// Counts an idle wake-up (after which there was nothing to do) by the link's peer. `too_often` says whether the
-    /// wake-up was over the peer's budget, so that the peer is throttled.
+    /// wake-up was over the peer's budget and so throttles the peer.
     pub(crate) fn count_idle_wake_up(&self, too_often: bool) {
         if let Some(account) = self.account.get() {
             account.idle_wake_ups.fetch_add(1, Ordering::Relaxed);
@@ -403,15 +403,14 @@ impl Ledger {
         }
     }
 
-    /// Returns the amounts that this process holds for the link's peer and for all processes of its user.
+    /// Returns the amounts held for the link's peer and for all processes of the peer's user.
     pub(crate) fn usage(&self) -> Usage {
         Usage::of(self.account(), &limits())
     }
 }
 
 /// Returns the descriptor limit of this process (`RLIMIT_NOFILE`) if few descriptors are free, otherwise `None`. Few
-/// are free if one of `fds`, the newest descriptors, has a number of at least three quarters of the limit: the kernel
-/// gives out the lowest free number.
+/// descriptors are free if one of `fds`, the newest descriptors, has a number of at least three quarters of the limit.
 fn few_are_left(fds: &[impl AsRawFd]) -> Option<u64> {
     // The kernel gives out the lowest free number, so a high number means that most numbers are in use.
     let highest = fds.iter().map(|fd| fd.as_raw_fd() as u64).max().unwrap_or(0);
@@ -419,8 +418,8 @@ fn few_are_left(fds: &[impl AsRawFd]) -> Option<u64> {
     (highest >= few_of(most)).then_some(most)
 }
 
-/// Returns whether this process has few free descriptors now, so that peers may have fewer descriptors here than usual.
-/// Opens a descriptor to find out, and closes it.
+/// Returns whether this process has few free descriptors now; then peers may have fewer descriptors here than usual.
+/// Opens a descriptor to find out, and closes the descriptor.
 pub(crate) fn has_few_descriptors() -> bool {
     match epoll::wake_fd() {
         Ok(newest) => few_are_left(&[newest]).is_some(),
@@ -428,16 +427,15 @@ pub(crate) fn has_few_descriptors() -> bool {
     }
 }
 
-/// Returns the lowest descriptor number from which on this process counts as having few free descriptors: three
-/// quarters of the descriptor limit `most`.
+/// Returns the lowest descriptor number that means few free descriptors: three quarters of the descriptor limit `most`.
 fn few_of(most: u64) -> u64 {
     most - most / 4
 }
 
 /// Returns the descriptor limit of this process (`RLIMIT_NOFILE`). Asking the kernel costs a tenth of a message with a
-/// descriptor. So the kernel is asked at every 16th call only, or if `number`, that of the newest descriptor, is at
-/// least three quarters of the last answer. A lowered limit is noticed up to 16 calls late; a raised limit at once when
-/// few descriptors seem free.
+/// descriptor. So the kernel is asked only at every 16th call, or if `number`, the number of the newest descriptor, is
+/// at least three quarters of the last answer. A lowered limit is noticed up to 16 calls late; a raised limit at once
+/// when few descriptors seem free.
 fn descriptor_limit(number: u64) -> u64 {
     /// Number of calls after which the kernel is asked for the descriptor limit again; each call is an arrival of
     /// descriptors.
@@ -454,7 +452,7 @@ fn descriptor_limit(number: u64) -> u64 {
     most
 }
 
-/// A charge, through the ledger of a link, against the peer of that link: an amount of each resource. Dropping this
+/// A charge, through the ledger of a link, against the peer of the link: an amount of each resource. Dropping this
 /// value releases the charge.
 #[derive(Debug)]
 pub(crate) struct Charge {
@@ -464,14 +462,14 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Returns the ledger (of a link) to which this charge belongs.
+    /// Returns the ledger (of a link) with this charge.
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
 
-    /// Converts this charge into a charge against the peer process that can outlive the link. If this charge was
-    /// released before, the result charges nothing. This charge must not contain memory, because only the ledger of the
-    /// link counts memory.
+    /// Converts this charge into a charge against the peer process that can outlive the link. A charge that was
+    /// released before gives an empty result. The charge must not contain memory: only the ledger of the link counts
+    /// memory.
     fn into_held(self) -> Held {
         debug_assert!(self.amounts.0[Resource::Memory.index()] == 0, "that counts for the link");
         let payer = self.ledger.payer();
@@ -486,16 +484,16 @@ impl Charge {
         }
     }
 
-    /// Adds the amounts of the charge `other` to this charge, which from now on releases them. Both charges must belong
-    /// to the same link and must not be released yet.
+    /// Adds the amounts of the charge `other` to this charge. Both charges must belong to the same link and must not be
+    /// released yet.
     pub(crate) fn absorb(&mut self, mut other: Self) {
         debug_assert!(Arc::ptr_eq(&self.ledger, &other.ledger), "of the same link");
         let amounts = std::mem::take(&mut other.amounts);
         self.amounts.0.iter_mut().zip(amounts.0).for_each(|(mine, theirs)| *mine += theirs);
     }
 
-    /// Moves `amounts` from this charge into a new charge, and returns the new charge. If this charge contains less of
-    /// a resource, moves all of that resource.
+    /// Moves `amounts` from this charge into a new charge, and returns the new charge. If the charge contains less of a
+    /// resource, moves all of the resource.
     pub(crate) fn split(&mut self, amounts: Amounts) -> Self {
         let mut part = Amounts::default();
         for ((mine, part), wanted) in self.amounts.0.iter_mut().zip(&mut part.0).zip(amounts.0) {
@@ -506,8 +504,8 @@ impl Charge {
     }
 }
 
-/// The account of the peer process that is charged for an object, independent of any link. The field is `None` if no
-/// peer is charged, for example because this process sent the object to itself.
+/// The account that is charged for an object, independent of any link. The field is `None` if no peer is charged, for
+/// example because this process sent the object to itself.
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Payer(Option<Arc<Account>>);
 
@@ -524,7 +522,7 @@ impl Payer {
     }
 
     /// Charges the peer with one descriptor that waits to be closed, even if a limit is exceeded. Returns the charge;
-    /// if this payer is empty, the charge is empty.
+    /// the charge of an empty payer is empty.
     pub(crate) fn charge_pending_close(&self) -> PendingClose {
         let amounts = Amounts::of(Resource::Descriptors, 1);
         let Some(account) = self.account() else { return PendingClose(Held::nothing()) };
@@ -533,14 +531,14 @@ impl Payer {
         PendingClose(Held { payer: self.clone(), amounts })
     }
 
-    /// Locks the account's field `taking`, which refers to the last packet that a thread had to remove from a socket
-    /// for this peer, and returns the guard. Returns `None` if no peer is charged.
+    /// Locks the account's field `taking`, the last removal of a packet of the peer by a thread of the library, and
+    /// returns the guard. Returns `None` if no peer is charged.
     pub(crate) fn taking(&self) -> Option<MutexGuard<'_, Option<Arc<PacketRemoval>>>> {
         self.account().map(|account| unpoisoned(&account.taking))
     }
 }
 
-/// A charge against a peer process that can outlive the link over which the charged object came. Dropping this value
+/// A charge against a peer process that can outlive the link over which the charged object came. Dropping the value
 /// releases the charge.
 #[derive(Debug)]
 struct Held {
@@ -562,7 +560,7 @@ impl Drop for Held {
     }
 }
 
-/// The charge for a descriptor that waits to be closed. Dropping this value releases the charge.
+/// The charge for a descriptor that waits to be closed. Dropping the value releases the charge.
 pub(crate) struct PendingClose(Held);
 
 impl Drop for PendingClose {
@@ -607,13 +605,14 @@ mod tests {
         }
     }
 
-    /// Shows that a child of `fork` can drop the charges of its parent, whatever threads of the parent were doing: in
-    /// the child, a lock of the account that another thread held is never released.
+    /// Shows that a child of `fork` can drop the charges of its parent, whatever threads of the parent were doing. In
+    /// the child, a lock of the account that another thread of the parent held is never released.
     #[test]
     fn a_child_gives_nothing_back_and_waits_for_no_lock() {
         let ledger = Ledger::new(Some(1000));
         let charge = ledger.charge(Amounts::of(Resource::Memory, 1000)).unwrap().unwrap();
-        // The test's own thread holds the lock; to the child this looks like a lock of a thread that it does not have.
+        // The test's own thread holds the lock. To the child, the lock seems held by a thread that exists only in the
+        // parent.
         let lock = unpoisoned(&ledger.account().user.state);
         assert!(holds_in_a_child(|| {
             charge.release();

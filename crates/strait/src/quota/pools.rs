@@ -1,11 +1,12 @@
-//! The limit on the memory that this process keeps for large messages, over all channels.
+//! The limit on the memory that a process keeps for large messages, over all channels.
 //!
 //! Each pool decides which of its blocks it lends; this module decides how much memory of all blocks stays **warm**. A
-//! block above the limit is used once. An idle block can be **cooled**: the kernel takes the pages of its payload back.
-//! The block itself stays mapped on both sides, so the receiver need not be told, and the next use finds zeroes.
+//! block above the limit is used once. An idle block can be **cooled**: the kernel takes back the pages of the block's
+//! payload. A cooled block stays mapped on both sides and reads as zeroes at its next use, so the receiver need not be
+//! told.
 //!
-//! Nothing wakes up to cool a block. A process looks for blocks that were idle for long when it sends large messages,
-//! when it publishes messages now and then, and before it sleeps.
+//! No thread wakes up to cool blocks. A process looks for long idle blocks when it sends large messages, at some of the
+//! messages that it publishes, and before it sleeps.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Mutex, Weak};
@@ -15,7 +16,7 @@ use crate::os;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
-/// The cap that applies until a program sets another one.
+/// The limit that applies until a program sets another limit.
 const DEFAULT_CAP: usize = 256 << 20;
 
 /// The time without a use after which a block is cooled.
@@ -29,17 +30,17 @@ const LOOK_EVERY: u64 = 1000;
 
 static CAP: AtomicUsize = AtomicUsize::new(DEFAULT_CAP);
 
-/// A block of warm memory, which is counted until it is dropped or cooled.
+/// A block of warm memory, which is counted until the block is dropped or cooled.
 pub(crate) trait Block: Send + Sync {
     /// Returns the time of the last use of the block, as [`now`] gave it.
     fn used_at(&self) -> Duration;
 
-    /// Cools the block, if no message uses it and it was not used for `unused`. Returns the number of bytes cooled,
-    /// which are no longer counted.
+    /// Cools the block, if no message uses the block and the block was not used for the time `unused`. Returns the
+    /// number of bytes cooled, which are no longer counted.
     fn cool(&self, unused: Duration) -> usize;
 }
 
-/// Whether this process, or an ancestor of it, has counted any memory.
+/// Whether this process, or one of its ancestors, has counted any memory.
 static COUNTED: AtomicBool = AtomicBool::new(false);
 
 /// The warm memory of this process.
@@ -57,14 +58,14 @@ static WARM: PerProcess<Warm> = PerProcess::new(|| Warm {
     next_look: AtomicU64::new(0),
 });
 
-/// Sets the number of bytes of memory that this process keeps for large messages that it sends, over all channels.
-/// Default: 256 MiB. Memory that is kept already and exceeds a lower limit is given back as by [`trim`].
+/// Sets the number of bytes of memory that this process keeps for sending large messages, over all channels. Default:
+/// 256 MiB. If the process keeps more memory than a lower limit allows, idle memory is given back as by [`trim`].
 ///
-/// The memory of a message is kept once the message was received, so that the next message finds it mapped and warm. A
-/// message for which no memory can be kept uses fresh memory once, which costs a page fault for each page:
-/// [`Counters::used_once`](crate::Counters::used_once) counts these messages. To keep two messages of one size, as a
-/// sender does that fills one while the receiver reads the other, takes twice that size.
-/// [`Options::pool`](crate::Options::pool) is the limit for one end.
+/// The memory of a message is kept after the message was received: the next message finds the memory mapped and warm. A
+/// message for which no memory can be kept uses fresh memory once, at the cost of a page fault for each page:
+/// [`Counters::used_once`](crate::Counters::used_once) counts such messages. A sender that fills one message while the
+/// receiver reads another keeps the memory of two messages. [`Options::pool`](crate::Options::pool) is the limit for
+/// one end.
 ///
 /// Memory that was not used for 10 seconds is given back at the library's next use: when this process sends a large
 /// message, at every sixteenth message, and before a thread sleeps.
@@ -88,15 +89,15 @@ pub fn set_pool_limit(bytes: usize) {
     }
 }
 
-/// Returns the number of bytes of memory that this process keeps at most for large messages that it sends.
+/// Returns the most bytes of memory that this process keeps for sending large messages.
 ///
 /// Example: [the limit](crate::quota::set_pool_limit).
 pub fn pool_limit() -> usize {
     CAP.load(Ordering::Relaxed)
 }
 
-/// Returns the number of bytes of memory that this process keeps now for large messages that it sends, over all
-/// channels. Messages that are in flight in that memory are included.
+/// Returns the number of bytes of memory that this process keeps now for sending large messages, over all channels.
+/// Messages in flight in the memory are included.
 ///
 /// Example: [the limit](crate::quota::set_pool_limit).
 pub fn pool_held() -> usize {
@@ -104,16 +105,16 @@ pub fn pool_held() -> usize {
 }
 
 /// Gives back the memory that this process keeps for large messages and that no message uses now, for example when a
-/// program knows that it will send no large messages for a while. Returns the number of bytes given back. The memory of
-/// a message counts as used until its receiver has received it, or has dropped the view in which it reads the message.
-/// Takes some 0.2 ms for each MiB given back.
+/// program will send no large messages for a while. Returns the number of bytes given back. The memory of a message
+/// counts as used until its receiver has received the message, or has dropped the view on the message. Takes some 0.2
+/// ms for each MiB given back.
 ///
 /// Example: [the limit](crate::quota::set_pool_limit).
 pub fn trim() -> usize {
     WARM.get().cool(Duration::ZERO, usize::MAX)
 }
 
-/// Cools the blocks that were not used for [`QUIET`], if it is time to look for them.
+/// Cools the blocks that were not used for [`QUIET`], if a look for such blocks is due.
 #[inline]
 pub(crate) fn look() {
     if COUNTED.load(Ordering::Relaxed) {
@@ -132,8 +133,8 @@ impl Warm {
         }
     }
 
-    /// Cools idle blocks that were not used for `unused`, those first that were not used for longest, until `wanted`
-    /// bytes are cooled. Returns the number of bytes cooled.
+    /// Cools idle blocks that were not used for `unused`, in the order of their last use, until `wanted` bytes are
+    /// cooled. Returns the number of bytes cooled.
     fn cool(&self, unused: Duration, wanted: usize) -> usize {
         let mut blocks: Vec<_> = {
             let mut all = unpoisoned(&self.blocks);
@@ -157,7 +158,7 @@ pub(crate) fn now() -> Duration {
     os::coarse_time()
 }
 
-/// Counts `len` bytes as warm memory, if the cap permits. Blocks of other pools that were not used for [`MAKES_WAY`]
+/// Counts `len` bytes as warm memory, if the limit permits. Blocks of other pools that were not used for [`MAKES_WAY`]
 /// make way. Returns whether the bytes were counted.
 pub(crate) fn count(len: usize) -> bool {
     let warm = WARM.get();
@@ -171,24 +172,24 @@ pub(crate) fn count(len: usize) -> bool {
     len <= pool_limit() && warm.cool(MAKES_WAY, excess) > 0 && counts()
 }
 
-/// Counts `len` bytes, which [`count`] has counted, no longer.
+/// Ends the count of `len` bytes that [`count`] has counted.
 pub(crate) fn uncount(len: usize) {
     WARM.get().bytes.fetch_sub(len, Ordering::Relaxed);
 }
 
-/// Lists a block whose bytes were counted, so that it can be cooled.
+/// Lists a block whose bytes were counted: the block can be cooled from now on.
 pub(crate) fn list(block: Weak<dyn Block>) {
     unpoisoned(&WARM.get().blocks).push(block);
 }
 
-/// Cools the blocks that were not used for [`QUIET`], as a look does when it is time for one.
+/// Cools the blocks that were not used for [`QUIET`], as a look does when it is due.
 #[cfg(test)]
 pub(crate) fn look_at_once() {
     WARM.get().next_look.store(0, Ordering::Relaxed);
     look();
 }
 
-/// Returns the time of a last use so long ago that the next look cools the block.
+/// Returns a time of last use so long ago that the next look cools the block.
 #[cfg(test)]
 pub(crate) fn long_ago() -> Duration {
     now().checked_sub(QUIET).expect("this machine was started before")

@@ -16,12 +16,12 @@ use crate::sync::unpoisoned;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct BadPeer {
-    /// The peer process, as the kernel identifies it; `None` if the kernel does not identify it.
+    /// The peer process, as the kernel identifies it; `None` if the kernel does not identify the process.
     pub peer: Option<Peer>,
     /// The protocol violation, in the words of [`Error::BadPeer`](crate::Error::BadPeer).
     pub reason: &'static str,
-    /// Whether the whole link was lost, and with it every channel between the two processes over that link. If `false`,
-    /// only one channel has ended.
+    /// Whether the whole link was lost, and with the link every channel between the two processes over the link. If
+    /// `false`, only one channel has ended.
     pub link_lost: bool,
 }
 
@@ -40,16 +40,15 @@ type Callback = Arc<dyn Fn(&BadPeer) + Send + Sync>;
 
 static CALLBACK: PerProcess<Mutex<Option<Callback>>> = PerProcess::new(Mutex::default);
 
-/// Sets the callback that the library calls for each peer process that breaks the protocol. The callback replaces an
-/// earlier callback.
+/// Sets the callback for peer processes that break the protocol, in place of an earlier callback.
 ///
-/// The library calls `callback` once for each peer process and reason, however many links lead to that process. (Once
-/// this process holds nothing for that process any more, the library forgets the report and may call again.) The
+/// The library calls `callback` once for each peer process and reason, however many links lead to the process. (When
+/// this process holds nothing for the peer process any more, the library forgets the report and may call again.) The
 /// callback runs in a thread that is in a call of this library and holds no lock of the library: the callback may call
-/// anything, send, and drop channels. The callback should be quick, because that call returns only after the callback.
-/// If the callback panics, the panic continues in that call.
+/// anything, send, and drop channels. The callback should be quick, because the thread's call returns only after the
+/// callback. If the callback panics, the panic continues in that call.
 ///
-/// A forked child has no callback until it calls this function itself.
+/// A forked child has no callback until the child calls this function.
 ///
 /// The library writes no logs.
 ///
@@ -61,7 +60,7 @@ pub fn on_bad_peer(callback: impl Fn(&BadPeer) + Send + Sync + 'static) {
     drop(old);
 }
 
-/// Defers a call of the program's callback with the report `bad`, until this thread holds no lock; does nothing if the
+/// Defers a call of the program's callback with the report `bad`, until the thread holds no lock. Does nothing if the
 /// program has set no callback.
 #[cold]
 pub(super) fn note(bad: BadPeer) {
@@ -75,13 +74,13 @@ fn callback() -> Option<Callback> {
 }
 
 /// The result of reporting a bad message: what became of the link to its sender. The [`on_bad_peer`] callback learns of
-/// the report, except for a message that was not received from any process.
+/// the report, unless the message was not received from any process.
 ///
 /// Example: [a message that is reported](crate::Message::report_bad).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Reported {
-    /// The report closed the link to the sender's process, and with it every channel over that link, on both sides.
+    /// The report closed the link to the sender's process, and with the link every channel over it, on both sides.
     Closed,
     /// The report closed no link: the link to the sender's process had been closed before, or the message was not
     /// received from any process.
@@ -90,7 +89,7 @@ pub enum Reported {
     /// channel.
     Within,
     /// The report closed no link, because the message was in the backlog of an end when that end was sent to this
-    /// process. One process wrote the message and another sent the end, and either may have made the message bad. The
-    /// callback names the process that sent the end. The caller should close the channel.
+    /// process. One process wrote the message and another process sent the end; either may have made the message bad.
+    /// The callback names the process that sent the end. The caller should close the channel.
     Brought,
 }

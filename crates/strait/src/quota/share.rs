@@ -1,12 +1,12 @@
-//! The share of a user's limit that remains for one process of that user.
+//! The share of a user's limit that remains for one process of the user.
 
-/// Returns whether this process may hold `amount` more of a resource for a peer process, beside the `mine` already held
-/// for that peer. `held` is the amount already held for all `processes` peer processes of the user (that peer
-/// included), and `limit` is the user's limit.
+/// Returns whether this process may hold `amount` more of a resource for a peer process, beside the amount `mine`
+/// already held for the peer. `held` is the amount already held for all `processes` peer processes of the user (the
+/// peer included), and `limit` is the user's limit.
 ///
 /// The sum of `mine` and `amount` must be at most 1/(`processes` + 1) of the amount that the other processes leave of
-/// `limit`. So if each new process takes all that it may, the first gets a half, the second a third of the other half,
-/// and the *k*th `limit / (k (k + 1))`. Then `limit / (k + 1)` is left for further processes.
+/// `limit`. If each new process takes all that it may, the first process gets a half, the second a third of the other
+/// half, and the *k*th `limit / (k (k + 1))`. Then `limit / (k + 1)` is left for further processes.
 pub(super) fn may_have(mine: u64, amount: u64, held: u64, limit: u64, processes: u64) -> bool {
     let wanted = u128::from(mine) + u128::from(amount);
     let left = u128::from(limit.saturating_sub(held)) + u128::from(mine);

@@ -1,4 +1,4 @@
-//! Usage: the amounts that this process holds for a peer, for the program to read.
+//! Usage: the amounts held for a peer, for the program to read.
 
 use std::sync::atomic::Ordering;
 
@@ -6,8 +6,8 @@ use super::limits::Limits;
 use super::{Account, KINDS, Resource};
 use crate::sync::unpoisoned;
 
-/// The amount of one resource that this process holds for a peer process or for a user, the limit that applies, and how
-/// often that limit was reached.
+/// The amount of one resource held for a peer process or for a user, the limit that applies, and how often the limit
+/// was reached.
 ///
 /// ```
 /// use strait::quota::Resource;
@@ -24,9 +24,11 @@ use crate::sync::unpoisoned;
 pub struct Level {
     /// The amount of the resource that is held now, in the resource's unit.
     pub held: u64,
-    /// The limit on this amount that applies now, in the resource's unit.
+    /// The limit that applies to the resource now, in the resource's unit.
     pub limit: u64,
-    /// Number of charges that met the limit so far: each was refused, or was made although it exceeded the limit.
+    /// Number of charges that reached the limit so far: each was refused, or was made although it exceeded the limit.
+    /// For a peer process, also counts the charges that reached the user's limit or
+    /// [`Options::peer_memory`](crate::Options::peer_memory).
     pub reached: u64,
 }
 
@@ -70,7 +72,8 @@ impl Usage {
         usage
     }
 
-    /// Returns how much of `resource` this process holds for the peer process, over all links to it, and the limit.
+    /// Returns how much of `resource` this process holds for the peer process, over all links to the peer, and the
+    /// limit.
     pub fn peer(&self, resource: Resource) -> Level {
         self.peer[resource.index()]
     }
@@ -85,15 +88,15 @@ impl Usage {
         self.uid
     }
 
-    /// Returns the number of idle wake-ups by the peer: it woke this process, or sent a packet that only wakes, and
-    /// there was nothing to do. A few idle wake-ups are normal for each message for which a thread sleeps.
+    /// Returns the number of idle wake-ups by the peer: the peer woke this process, or sent a packet that only wakes,
+    /// and there was nothing to do. A few idle wake-ups are normal for each message for which a thread sleeps.
     pub fn idle_wake_ups(&self) -> u64 {
         self.idle_wake_ups
     }
 
     /// Returns how often this process throttled the peer: after an idle wake-up over the peer's budget, this process
-    /// did not listen to the peer for a millisecond. The budget grows by 8 idle wake-ups for each wake-up that had
-    /// events, and by one each millisecond, up to 1,024 in all.
+    /// did not listen to the peer for a millisecond. The budget grows by 8 idle wake-ups for each wake-up with events,
+    /// and by one each millisecond, up to 1,024 in all.
     pub fn pauses(&self) -> u64 {
         self.pauses
     }

@@ -1,38 +1,39 @@
-//! One yield before a thread sleeps: if the peer shares this thread's processor, the peer can run, and answer, without
-//! either side having to sleep and to be woken.
+//! One yield before a thread sleeps. If the peer shares the thread's processor, the peer can run and answer during the
+//! yield, and neither side has to sleep and be woken.
 //!
-//! Another program that computes on the same processor would run instead, for milliseconds. So each yield is timed.
-//! After a long one the thread leaves out its next yields, twice as many after each further long one. A program that
-//! always computes there costs a thread one long yield in [`MOST`] waits; one that computes now and then cannot make
-//! the thread forget quickly, because only a row of [`FORGIVEN`] short yields halves the number.
+//! If another program computes on the same processor, the other program runs during the yield, for milliseconds. So
+//! each yield is timed. After a long yield the thread leaves out its next yields; each further long yield doubles their
+//! number, up to [`MOST`]. So a program that always computes there costs a thread one long yield in [`MOST`] waits.
+//! [`FORGIVEN`] short yields in a row halve the number. So a program that computes now and then cannot make the thread
+//! forget quickly.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
 
 use crate::deadline::Deadline;
 
-/// A yield of at least this time counts as long: more than the peer has run.
+/// A yield of at least this time counts as long: the peer alone would not have run for so long.
 const LONG: Duration = Duration::from_micros(50);
 
-/// Number of yields that a thread leaves out after its first long yield.
+/// Number of yields to leave out after a thread's first long yield.
 const LEAST: u32 = 4;
 
 /// The greatest number of yields that a thread leaves out after a long yield.
 const MOST: u32 = 1 << 14;
 
-/// Number of short yields in a row after which half as many yields are left out after the next long one.
+/// Number of short yields in a row after which the thread halves the number of yields to leave out.
 const FORGIVEN: u32 = 256;
 
-/// Number of yields in a row that brought nothing, after which the thread leaves out its next [`SELDOM`] yields.
+/// After this number of yields in a row without the awaited event, a thread leaves out its next [`SELDOM`] yields.
 const IN_VAIN: u32 = 4;
 
-/// Number of yields that a thread leaves out after [`IN_VAIN`] yields that brought nothing.
+/// Number of yields that a thread leaves out after [`IN_VAIN`] yields without the awaited event.
 const SELDOM: u32 = 16;
 
-/// The time that must be left before a deadline for a thread to yield: the time for which another program may run.
+/// The time that must be left before the deadline for a thread to yield: another program may run for so long.
 const LEFT: Duration = Duration::from_millis(20);
 
-/// What a thread knows of its yields.
+/// The record of one thread about its yields.
 #[derive(Clone, Copy, Debug)]
 struct Brake {
     /// Number of coming yields that the thread leaves out.
@@ -41,7 +42,7 @@ struct Brake {
     penalty: u32,
     /// Number of short yields in a row.
     short: u32,
-    /// Number of short yields in a row that brought nothing.
+    /// Number of short yields in a row without the awaited event.
     in_vain: u32,
 }
 
@@ -50,7 +51,7 @@ thread_local! {
 }
 
 impl Brake {
-    /// Judges a yield that took the time `took`. `found` says whether the awaited event was there after it.
+    /// Judges a yield that took the time `took`. `found` says whether the awaited event was there after the yield.
     fn judge(&mut self, took: Duration, found: bool) {
         if took >= LONG {
             self.penalty = (self.penalty * 2).clamp(LEAST, MOST);
@@ -69,8 +70,8 @@ impl Brake {
     }
 }
 
-/// Lets other threads run once, unless this thread leaves yields out now or the deadline is near. Then returns whether
-/// `ready` returns `true`; returns `false` if this thread did not yield. Costs a system call.
+/// Lets other threads run once, and returns whether `ready` then returns `true`. If the thread leaves yields out now,
+/// or the deadline is less than [`LEFT`] away, returns `false` without yielding. Costs a system call.
 pub(crate) fn yield_once(deadline: Deadline, ready: &mut impl FnMut() -> bool) -> bool {
     let yields = |cell: &Cell<Brake>| {
         let mut brake = cell.get();
@@ -90,7 +91,7 @@ pub(crate) fn yield_once(deadline: Deadline, ready: &mut impl FnMut() -> bool) -
         cell.set(brake);
         found
     };
-    // A thread that ends has no brake any more, and does not yield.
+    // A thread that is ending has no brake any more, and does not yield.
     BRAKE.try_with(yields).unwrap_or(false)
 }
 
@@ -104,7 +105,7 @@ mod tests {
     fn long_yields_become_rare() {
         let mut brake = NEW;
         let mut waits = 0u64;
-        // Each yield is long, as beside a program that always computes.
+        // Each yield is long, as with a program that always computes.
         for _ in 0..100 {
             brake.judge(LONG, true);
             waits += 1 + u64::from(brake.left_out);
@@ -112,8 +113,8 @@ mod tests {
         assert!(waits / 100 > u64::from(MOST / 2), "{waits}");
     }
 
-    /// Shows that a program that computes now and then, so that the yields between are short, does not make a thread
-    /// forget its long yields.
+    /// Shows that short yields between the long ones, as with a program that computes now and then, do not make a
+    /// thread forget its long yields.
     #[test]
     fn short_yields_between_long_ones_do_not_release_the_brake() {
         let mut brake = NEW;

@@ -15,15 +15,16 @@ pub(crate) struct Condvar {
 }
 
 impl Condvar {
-    /// Releases the lock `guard` of `mutex`, sleeps until a notification that comes after that, for at most `limit`
-    /// (`None`: without a limit), locks `mutex` again and returns the guard. May return without a reason.
+    /// Releases the lock `guard` of `mutex`, sleeps, locks `mutex` again and returns the guard. The sleep ends at a
+    /// notification after the release, or after the time `limit` (`None`: without a limit). May return without a
+    /// reason.
     pub(crate) fn wait<'a, T>(
         &self,
         mutex: &'a Mutex<T>,
         guard: MutexGuard<'a, T>,
         limit: Option<Duration>,
     ) -> MutexGuard<'a, T> {
-        // Read under the lock. A notifier changes the awaited condition under this lock before it notifies.
+        // Read under the lock. A notifier changes the awaited condition under the same lock before the notification.
         let before = self.notified.load(Ordering::Relaxed);
         drop(guard);
         if futex::wait(&self.notified, before, Scope::Private, limit).is_err() {
@@ -33,13 +34,13 @@ impl Condvar {
         unpoisoned(mutex)
     }
 
-    /// Wakes one thread that sleeps on this condition variable.
+    /// Wakes one thread, if any sleeps on the condition variable.
     pub(crate) fn notify_one(&self) {
         self.notified.fetch_add(1, Ordering::Relaxed);
         futex::wake_one(&self.notified, Scope::Private);
     }
 
-    /// Wakes all threads that sleep here.
+    /// Wakes all threads that sleep on the condition variable.
     pub(crate) fn notify_all(&self) {
         self.notified.fetch_add(1, Ordering::Relaxed);
         futex::wake_all(&self.notified, Scope::Private);

@@ -1,19 +1,20 @@
 //! Interrupting the waits of other threads on an end.
 //!
-//! A waiting thread sees only the ring and the socket, which the peer writes. To interrupt this wait, another thread of
-//! this process raises a flag. The waiting thread checks the flag each time between recording its sleep and sleeping.
-//! The thread that raises the flag wakes the waiting thread from each of the three kinds of sleep:
+//! A waiting thread looks only at the ring and the socket, to which the peer writes. To interrupt the wait, another
+//! thread of the same process raises a flag. The waiting thread checks the flag each time between recording its sleep
+//! and sleeping. The thread that raises the flag wakes the waiting thread from each of the three kinds of sleep:
 //!
-//! * on the **word**: the word is set to *awake*, so that a sleep that is about to begin does not begin, and a sleeping
-//!   thread is woken;
-//! * as **leader** in `poll`: the leader also polls the **wake fd** of the process. A wake fd is written to once and
-//!   then dropped. So it stays readable for all leaders of all links that poll it, without a confirmation by each;
-//! * as **follower**: the thread is notified.
+//! * Sleep on the sleep **word**: the word is set to *awake*. So a sleep that is about to begin does not begin, and a
+//!   sleeping thread is woken.
+//! * Sleep as **leader** in `poll`: the leader also polls the **wake fd** of the process. A wake fd is written to once
+//!   and then replaced by a new wake fd. So the old wake fd stays readable for the leaders of all links, and no leader
+//!   has to confirm.
+//! * Sleep as **follower**: the followers are woken.
 //!
-//! Before a thread sleeps, it notes the place of its sleep under a lock, which it takes again after waking. So no other
-//! thread touches a word on which the end does not sleep, because a wait set may own that word.
+//! Before a thread sleeps, the thread notes the place of its sleep under a lock, and takes the lock again after waking.
+//! So no other thread touches a word on which the end does not sleep: a wait set may own such a word.
 //!
-//! Only ends with an interrupter do all this.
+//! Ends without an interrupter have no such state and take no such lock.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,23 +30,23 @@ use crate::signals;
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
 
-/// The state of one end by which other threads of this process interrupt the waits on that end.
+/// The state of one end by which other threads of the process interrupt the waits on the end.
 #[derive(Debug, Default)]
 pub(crate) struct Interrupts {
     /// Whether the waits on this end are interrupted: 0 if not, any other value if so.
     raised: AtomicU32,
-    /// Where the threads that wait on this end sleep: one entry for each [`Direction`], `None` if no thread sleeps for
-    /// that direction.
+    /// Where threads sleep that wait on the end: one entry for each [`Direction`], `None` if no thread sleeps for the
+    /// direction.
     asleep: Mutex<[Option<Asleep>; 2]>,
 }
 
-/// The part of a link needed for interruptions: threads may sleep on its socket, as leader or as followers.
+/// The part of a link needed for interruptions: threads may sleep on the link's socket, as leader or as followers.
 pub(crate) trait Sleepers: Send + Sync {
     /// Wakes the followers: the threads that wait while another thread, the leader, receives from the socket.
     fn wake_followers(&self);
 
-    /// Returns a weak reference to this link, on whose socket a thread may sleep. Returns `None` for the link of this
-    /// process to itself, which has no socket.
+    /// Returns a weak reference to the link, on whose socket a thread may sleep. Returns `None` for the local link,
+    /// which has no socket.
     fn weak_if_socket(&self) -> Option<Weak<dyn Sleepers>>;
 }
 
@@ -55,8 +56,8 @@ struct Asleep {
     word: Option<(RingMemory, Scope)>,
 }
 
-/// Returns the sleep word of an end for its waits in this direction: for a message (receiving) or for room (sending).
-/// The word is in `memory`, the memory of a ring of that end.
+/// Returns the sleep word of an end for waits in `direction`: for a message (receiving) or for room (sending). The word
+/// is in `memory`, the memory of a ring of that end.
 pub(crate) fn word_of(memory: &RingMemory, direction: Direction) -> &AtomicU32 {
     match direction {
         Direction::Receiving => memory.sleeping(),
@@ -65,7 +66,7 @@ pub(crate) fn word_of(memory: &RingMemory, direction: Direction) -> &AtomicU32 {
 }
 
 impl Interrupts {
-    /// Interrupts all waits on this end, those in progress and all later ones, until [`Interrupts::lower`].
+    /// Interrupts all waits on the end, those in progress and all later ones, until [`Interrupts::lower`].
     pub(crate) fn raise(&self) {
         self.raised.store(1, Ordering::SeqCst);
         let asleep = unpoisoned(&self.asleep);
@@ -74,8 +75,8 @@ impl Interrupts {
             if let Some((memory, scope)) = word
                 && ring::wake_for::<RingMemory>(&self.raised, word_of(memory, direction)) != 0
             {
-                // All threads: another process that has the memory may sleep there in order to be woken in place of
-                // this thread.
+                // Wakes all threads that sleep on the word: another process that has the memory may sleep on the word
+                // too, in order to be woken in place of the waiting thread.
                 futex::wake_all(word_of(memory, direction), *scope);
             }
             if let Some(link) = link.as_ref().and_then(Weak::upgrade) {
@@ -85,7 +86,7 @@ impl Interrupts {
         }
     }
 
-    /// Ends the interruption of waits on this end, so that later calls wait again.
+    /// Ends the interruption of waits on the end: later calls wait again.
     pub(crate) fn lower(&self) {
         self.raised.store(0, Ordering::SeqCst);
     }
@@ -95,8 +96,8 @@ impl Interrupts {
     }
 }
 
-/// What can interrupt a wait: another thread of this process, if the end has an interrupter, and a signal, if the
-/// waiting thread has a [guard](signals::Guard).
+/// The causes that can interrupt a wait: another thread of this process, if the end has an interrupter, and a signal,
+/// if the waiting thread has a [guard](signals::Guard).
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interruption<'a> {
     interrupts: Option<&'a Interrupts>,
@@ -110,7 +111,8 @@ impl<'a> Interruption<'a> {
     /// The value for a wait that only a signal can interrupt.
     pub(crate) const SIGNALS: Self = Self { interrupts: None, by_signals: true };
 
-    /// Returns the value for a wait on an end with these `interrupts`, which a signal can interrupt too.
+    /// Returns the value for a wait that a signal can interrupt, and another thread through `interrupts`, if any: the
+    /// interrupts of the end on which the thread waits.
     pub(crate) fn by(interrupts: Option<&'a Interrupts>) -> Self {
         Self { interrupts, by_signals: true }
     }
@@ -120,7 +122,7 @@ impl<'a> Interruption<'a> {
         self.interrupts.is_some_and(Interrupts::is_raised) || (self.by_signals && signals::has_come())
     }
 
-    /// Checks whether the wait has been interrupted. Returns `Ok` if not.
+    /// Checks whether the wait has been interrupted. Returns `Ok` if the wait was not interrupted.
     ///
     /// # Errors
     /// [`Error::Interrupted`] if another thread has interrupted the wait; [`Error::Signalled`] if a signal has, once
@@ -132,9 +134,10 @@ impl<'a> Interruption<'a> {
         if self.by_signals { signals::check() } else { Ok(()) }
     }
 
-    /// Notes, until the returned value is dropped, where a thread may sleep that waits on this end in this direction:
-    /// on the socket of `link`, and on the sleep word in the memory of `word`. The caller checks after this call, and
-    /// not before, whether the wait has been interrupted. Returns `None` for a wait that nothing can interrupt.
+    /// Notes where a thread may sleep while it waits on the end in `direction`: on the socket of `link`, and on the
+    /// sleep word in the memory of `word`. Dropping the returned value removes the note. The caller checks after this
+    /// call, and not before, whether the wait has been interrupted. Returns `None` for a wait that no other thread can
+    /// interrupt.
     pub(crate) fn note(
         self,
         direction: Direction,
@@ -148,14 +151,14 @@ impl<'a> Interruption<'a> {
     }
 
     /// Returns the wake fd of this process, which becomes readable at the next interruption of any end. Returns `None`
-    /// for a wait that nothing can interrupt. The caller checks after this call, and not before, whether its wait has
-    /// been interrupted.
+    /// for a wait that no other thread can interrupt. The caller checks after this call, and not before, whether the
+    /// wait has been interrupted.
     pub(crate) fn wake_fd(self) -> Option<Result<Arc<OwnedFd>, Error>> {
         self.interrupts.map(|_| wake_fd())
     }
 }
 
-/// A note of where a thread may sleep that waits on an end. Dropping this `Noted` removes the note.
+/// The note where a thread that waits on an end may sleep. Dropping this `Noted` removes the note.
 #[must_use]
 pub(crate) struct Noted<'a> {
     interrupts: &'a Interrupts,
@@ -168,8 +171,8 @@ impl Drop for Noted<'_> {
     }
 }
 
-/// The wake fd (an eventfd) to which the next interruption writes; all links share it. Created when a thread first
-/// needs it, and replaced after each interruption.
+/// The wake fd (an eventfd) to which the next interruption writes; all links share the wake fd. Created when a thread
+/// first needs the wake fd, and replaced after each interruption.
 static WAKE_FD: PerProcess<Mutex<Option<Arc<OwnedFd>>>> = PerProcess::new(Mutex::default);
 
 fn wake_fd() -> Result<Arc<OwnedFd>, Error> {
@@ -182,7 +185,7 @@ fn wake_fd() -> Result<Arc<OwnedFd>, Error> {
     Ok(wake_fd)
 }
 
-/// Writes to the wake fd. This wakes the leaders (the threads that receive) of all links, if their waits can be
+/// Writes to the wake fd. The write wakes the leaders (the threads that receive) of all links, if their waits can be
 /// interrupted. A leader whose wait is not interrupted sleeps again.
 fn signal_wake_fd() {
     if let Some(wake_fd) = unpoisoned(WAKE_FD.get()).take() {

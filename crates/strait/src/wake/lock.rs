@@ -1,7 +1,8 @@
-//! The lock of one direction of an end, between the threads of this process, with deadlines.
+//! The lock of one direction of an end, between the threads of a process, with deadlines.
 //!
-//! In contrast to `std::sync::Mutex` a thread can wait for this lock until a deadline. A thread that holds the lock for
-//! longer than a copy takes marks it as blocking, so that a call that must not block fails at once.
+//! Unlike with `std::sync::Mutex`, a thread can wait for this lock until a deadline. A thread that holds the lock for
+//! longer than one copy of a message marks the lock as blocking. While the lock is marked, a call that must not block
+//! fails at once.
 
 use std::cell::UnsafeCell;
 use std::ops::{Deref, DerefMut};
@@ -16,26 +17,26 @@ use crate::wake::interrupt::Interruption;
 
 const FREE: u32 = 0;
 const HELD: u32 = 1;
-/// State of the lock: a thread holds it, and other threads may sleep until it is free. Releasing the lock must wake one
-/// of those threads.
+/// State of the lock: a thread holds the lock, and other threads may sleep until it is free. Releasing the lock must
+/// wake one of those threads.
 const CONTENDED: u32 = 2;
-/// State of the lock: a thread holds it, and the threads waiting for it have been woken to check for an interruption.
+/// State of the lock: a thread holds the lock, and the waiting threads have been woken to check for an interruption.
 const WOKEN: u32 = 3;
 
-/// The number of times that a thread checks a lock that another thread holds, before it sleeps. As a rule a lock is
-/// held for tens of nanoseconds.
+/// How often a thread checks a lock that another thread holds, before sleeping. As a rule a lock is held for tens of
+/// nanoseconds.
 const SPINS: u32 = 100;
 
 #[derive(Debug)]
 pub(crate) struct Lock<T> {
     state: AtomicU32,
-    /// How many times the holder of the lock has marked it as blocking. The holder does so while waiting for the peer,
-    /// or while the program holds a view or a reservation.
+    /// How many times the holder of the lock has marked the lock as blocking. The holder does so while waiting for the
+    /// peer, or while the program holds a view or a reservation.
     blocking: AtomicU32,
     value: UnsafeCell<T>,
 }
 
-// SAFETY: the value is only reached through a guard, of which there is one at a time.
+// SAFETY: code reaches the value only through a guard, and only one guard exists at a time.
 unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
@@ -52,16 +53,15 @@ impl<T> Lock<T> {
         self.lock(Deadline::NOW).unwrap_or(Guard { lock: self.into() })
     }
 
-    /// Takes the lock and returns its guard if no thread holds the lock now; otherwise returns `None`. Never waits. A
-    /// thread that holds another lock must use this function: two threads that wait for each other's locks would never
-    /// go on.
+    /// Takes the lock and returns its guard if the lock is free; otherwise returns `None`. Never waits. A thread that
+    /// holds another lock must use this function: two threads that wait for each other's locks would never go on.
     #[inline]
     pub(crate) fn try_lock(&self) -> Option<Guard<'_, T>> {
         self.state.compare_exchange(FREE, HELD, Ordering::Acquire, Ordering::Relaxed).ok()?;
         Some(Guard { lock: self.into() })
     }
 
-    /// Takes the lock. If another thread holds it, waits until the deadline.
+    /// Takes the lock. If another thread holds the lock, waits until the deadline.
     ///
     /// With [`Deadline::NOW`] the call still waits for a thread that holds the lock for the short time of one copy of a
     /// message. The call fails only if the holder has marked the lock as blocking.
@@ -73,8 +73,8 @@ impl<T> Lock<T> {
         self.lock_unless(deadline, || Interruption::NONE)
     }
 
-    /// Takes the lock. If another thread holds it, waits until the deadline or until `interruption` comes. After an
-    /// interruption the call still waits for a holder that keeps the lock only for the copy of one message. But the
+    /// Takes the lock. If another thread holds the lock, waits until the deadline or until `interruption` comes. After
+    /// an interruption the call still waits for a holder that keeps the lock only for the copy of one message. But the
     /// call fails with [`Error::Interrupted`] or [`Error::Signalled`] if the holder has marked the lock as blocking.
     #[inline]
     pub(crate) fn lock_unless<'i>(
@@ -88,10 +88,10 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Wakes all threads that sleep on the lock, so that each checks whether its wait was interrupted.
+    /// Wakes all threads that sleep on the lock: each checks whether its wait was interrupted.
     pub(crate) fn wake_waiters(&self) {
-        // A thread that begins to sleep later checks after its own exchange, and so sees everything written before this
-        // exchange.
+        // A thread that begins to sleep later checks for an interruption after its own exchange, and so sees everything
+        // written before the exchange here.
         if self.state.compare_exchange(CONTENDED, WOKEN, Ordering::SeqCst, Ordering::SeqCst).is_ok() {
             futex::wake_all(&self.state, Scope::Private);
         }
@@ -122,7 +122,7 @@ impl<T> Lock<T> {
         }
     }
 
-    /// Sleeps until the lock is free, takes it and returns its guard. Returns `None` if the wait was interrupted.
+    /// Sleeps until the lock is free, takes the lock and returns its guard. Returns `None` if the wait was interrupted.
     ///
     /// # Errors
     /// [`Error::TimedOut`] at the deadline; [`Error::System`].
@@ -141,7 +141,8 @@ impl<T> Lock<T> {
     }
 }
 
-/// A guard of a held lock, by which its thread reaches the locked value. Dropping the guard releases the lock.
+/// A guard of a held lock. The thread that holds the lock reaches the locked value through the guard. Dropping the
+/// guard releases the lock.
 #[derive(Debug)]
 pub(crate) struct Guard<'a, T> {
     lock: Borrowed<'a, Lock<T>>,
@@ -180,7 +181,7 @@ impl<T> Deref for Guard<'_, T> {
     type Target = T;
     #[inline]
     fn deref(&self) -> &T {
-        // SAFETY: there is only one guard at a time, borrowed here.
+        // SAFETY: only one guard exists at a time, and the result borrows the guard.
         unsafe { &*self.lock.value.get() }
     }
 }
@@ -188,7 +189,7 @@ impl<T> Deref for Guard<'_, T> {
 impl<T> DerefMut for Guard<'_, T> {
     #[inline]
     fn deref_mut(&mut self) -> &mut T {
-        // SAFETY: there is only one guard at a time, borrowed mutably here.
+        // SAFETY: only one guard exists at a time, and the result borrows the guard mutably.
         unsafe { &mut *self.lock.value.get() }
     }
 }
@@ -237,7 +238,7 @@ mod tests {
             let later = lock.lock(Deadline::after(Duration::from_millis(20))).err();
             let _ = done.send((at_once, later, begin.elapsed()));
         });
-        // Not the end of a scope: a thread that waits on after its deadline would never end.
+        // The threads have no scope: a thread that waited beyond its deadline would keep the scope from ending.
         let (at_once, later, took) = ended.recv_timeout(Duration::from_secs(60)).expect("both calls end");
         assert_eq!((at_once, later), (Some(Error::WouldBlock), Some(Error::TimedOut)));
         assert!(took >= Duration::from_millis(20));

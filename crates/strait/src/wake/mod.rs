@@ -1,7 +1,7 @@
-//! How threads of this process sleep, and how they are woken.
+//! How the threads of a process sleep, and how they are woken.
 //!
 //! A thread that [waits](Wait) first spins, and then sleeps until the peer or another thread wakes it. An [`interrupt`]
-//! ends such a sleep from another thread of this process. Two threads that use one end wait for its [`lock`].
+//! ends the sleep from another thread of the process. Two threads that use one end wait for its [`lock`].
 
 pub(crate) mod before_sleep;
 pub(crate) mod condvar;

@@ -17,13 +17,14 @@ pub enum Wait {
     /// cost of a whole core. While the peer was last seen on the CPU of the waiting thread, the thread yields that CPU
     /// between checks.
     Spin,
-    /// The call spins for the time that [`Options::spin`](crate::Options::spin) sets, and then sleeps. It spins only if
-    /// the peer runs on another CPU, since the peer's answer may come sooner than the kernel could wake this thread. If
-    /// the peer was last seen on the CPU of the waiting thread, the thread yields that CPU once before it sleeps, unless
-    /// a yield has taken more than 50 µs lately: then another program computes there.
+    /// The call spins for the time that [`Options::spin`](crate::Options::spin) sets, and then sleeps. The call spins
+    /// only if the peer runs on another CPU, since the peer's answer may come sooner than the kernel could wake a
+    /// thread. If the peer was last seen on the CPU of the waiting thread, the thread yields that CPU once before
+    /// sleeping. But the thread does not yield if a yield has taken more than 50 µs lately: another program computes on
+    /// that CPU.
     #[default]
     Adaptive,
-    /// The call sleeps at once, without spinning; it may yield its CPU once before, as [`Wait::Adaptive`] does. Uses the
-    /// least CPU time.
+    /// The call sleeps at once, without spinning. The thread may yield its CPU once before, as with [`Wait::Adaptive`].
+    /// Uses the least CPU time.
     Block,
 }

@@ -6,7 +6,7 @@ use std::time::Duration;
 /// The environment variable that sets how long adaptive waits of this process spin by default.
 const VARIABLE: &str = "STRAIT_SPIN";
 
-/// How long an adaptive wait spins if neither the program nor the environment says otherwise.
+/// How long an adaptive wait spins if neither the program nor the environment sets a time.
 const DEFAULT: Duration = Duration::from_micros(50);
 
 /// The longest time for which an adaptive wait spins.
@@ -16,7 +16,7 @@ pub(crate) const LONGEST: Duration = Duration::from_millis(20);
 const UNREAD: u64 = u64::MAX;
 
 /// How long adaptive waits of this process spin by default, in nanoseconds. The environment is read once: two threads
-/// that read it at the same time find the same value.
+/// that read the environment at the same time find the same value.
 static CHOSEN: AtomicU64 = AtomicU64::new(UNREAD);
 
 /// Returns how long adaptive waits of this process spin by default: the value of `STRAIT_SPIN`, or 50 µs if the
@@ -31,8 +31,8 @@ pub(crate) fn default_spin() -> Duration {
     spin
 }
 
-/// Returns the time that `value` stands for, as the value of the environment variable `STRAIT_SPIN`: a whole number of
-/// microseconds, of which more than 20,000 count as 20,000, or `off`, which is 0. Returns `None` for anything else.
+/// Returns the time that `value` means as the value of the environment variable `STRAIT_SPIN`. The value is a whole
+/// number of microseconds (above 20,000 it counts as 20,000), or `off` for 0. Returns `None` for any other value.
 pub fn parse_spin(value: &str) -> Option<Duration> {
     if value == "off" {
         return Some(Duration::ZERO);

@@ -11,15 +11,15 @@ use crate::sync::unpoisoned;
 
 /// The registration of a descriptor with a wait set: the interface through which the descriptor leaves the wait set.
 pub(crate) trait FdWatcher: Any + Debug + Send + Sync {
-    /// Returns whether the wait set of this registration still exists and is not closed.
+    /// Returns whether the wait set of the registration still exists and is not closed.
     fn is_current(&self) -> bool;
 
-    /// Takes `fd`, the descriptor of this registration, out of the wait set.
+    /// Takes `fd`, the registered descriptor, out of the wait set.
     fn take_out(&self, fd: BorrowedFd<'_>);
 }
 
-/// A descriptor with its place in a wait set. The descriptor is open as long as the wait set watches it: dropping the
-/// value takes the descriptor out of the wait set, and then closes it.
+/// A descriptor with its place in a wait set. Dropping the value takes the descriptor out of the wait set, and then
+/// closes the descriptor. So the descriptor is open as long as the wait set watches it.
 #[derive(Debug)]
 pub(crate) struct WatchedFd {
     born: Born,
@@ -31,7 +31,7 @@ impl WatchedFd {
     /// Makes a value for `fd`, which is in no wait set.
     ///
     /// # Errors
-    /// The errors of the system calls that let this process be distinguished from its forked children.
+    /// The errors of the system calls by which this process is distinguished from its forked children.
     pub(crate) fn new(fd: OwnedFd) -> Result<Arc<Self>, Error> {
         fork::arm()?;
         Ok(Arc::new(Self { born: Born::here(), fd, watcher: Mutex::default() }))
@@ -51,7 +51,7 @@ impl WatchedFd {
         Ok(())
     }
 
-    /// Returns the registration of this descriptor with its wait set; `None` if the descriptor is in no wait set, or in
+    /// Returns the registration of the descriptor with its wait set; `None` if the descriptor is in no wait set, or in
     /// a child of `fork`.
     pub(crate) fn watcher(&self) -> Option<Arc<dyn FdWatcher>> {
         if self.born.is_elsewhere() { None } else { unpoisoned(&self.watcher).clone() }
@@ -65,15 +65,14 @@ impl WatchedFd {
         }
     }
 
-    /// Takes the descriptor out of its wait set, if the descriptor is still in that set with the registration
-    /// `watcher`.
+    /// Takes the descriptor out of its wait set, if the descriptor is still in a set with the registration `watcher`.
     pub(crate) fn leave_set(&self, watcher: &dyn FdWatcher) {
         let is_it = |current: &Arc<dyn FdWatcher>| std::ptr::addr_eq(Arc::as_ptr(current), watcher);
         if !unpoisoned(&self.watcher).as_ref().is_some_and(is_it) {
             return;
         }
-        // Before the place is free for another thread, the kernel must no longer watch the descriptor: it watches
-        // a descriptor for a wait set only once.
+        // The kernel watches a descriptor for a wait set only once. So before the place is free for another thread, the
+        // kernel must no longer watch the descriptor.
         watcher.take_out(self.fd.as_fd());
         // Dropped once the lock is free.
         let _left = unpoisoned(&self.watcher).take_if(|current| is_it(current));
