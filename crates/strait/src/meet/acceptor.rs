@@ -1,10 +1,10 @@
 //! The pending connections of a listener: processes that have connected and are neither accepted nor refused yet.
 //!
 //! A pending connection costs one descriptor and a few words until its connect request has arrived; no packet of the
-//! connecting process makes it cost more. The number of pending connections is limited, for each user and for all users
+//! connecting process raises the cost. The number of pending connections is limited, for each user and for all users
 //! together. When a limit is reached, the listener refuses the oldest pending connection of the user with the most
 //! pending connections. So processes that connect and stay silent cannot keep out a process that sends its connect
-//! request at once. While there is room, no pending connection is hurried.
+//! request at once. While there is room, no pending connection has a time limit.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -40,13 +40,12 @@ pub(super) struct ConnectionLimits {
 /// yet.
 struct PendingConnection {
     socket: Unread,
-    /// The number of the user that made this pending connection, against whose limit the connection counts.
+    /// The number (uid) of the user of the connecting process. The connection counts against this user's limit.
     user: u32,
     handshake: Option<HandshakeDone>,
 }
 
-/// The result of a pending connection's handshake packet: the process that sent the packet, and the name and feature bits
-/// in the packet.
+/// The result of a pending connection's handshake packet: the sender, and the name and feature bits in the packet.
 #[derive(Clone, Copy)]
 struct HandshakeDone {
     /// The process that sent the handshake, as the kernel identified it.
@@ -55,12 +54,12 @@ struct HandshakeDone {
     features: u64,
 }
 
-/// A connection whose handshake and connect request have both arrived, so that the listener can accept or refuse the
-/// connecting process. The connection is not in the table of pending connections any more.
+/// A connection whose handshake and connect request have both arrived: the listener can accept or refuse the connecting
+/// process. The connection is not in the table of pending connections any more.
 pub(super) struct ConnectRequest {
     pub(super) socket: OwnedFd,
     pub(super) peer: Peer,
-    /// The content of the two packets that the connecting process sent.
+    /// The content of the two packets of the connecting process.
     pub(super) request: Request,
     /// The invitation's token from the connect request; 0 if the connecting process has no invitation.
     pub(super) token: u128,
@@ -100,23 +99,23 @@ impl Acceptor {
 
     /// Takes new connections from the queue of the listening socket `listening`, at most [`MOST_AT_ONCE`], and makes
     /// them pending. If a limit is exceeded or descriptors are lacking, a pending connection makes room for the new
-    /// one, and its outcome is added to `sent_away`, even if the call then fails.
+    /// connection. The outcome of the removed connection is added to `sent_away`, even if the call then fails.
     pub(super) fn open(&mut self, listening: &OwnedFd, sent_away: &mut Vec<ConnectionStep>) -> Result<(), Error> {
         for _ in 0..MOST_AT_ONCE {
             let socket = match names::accept(listening.as_fd()) {
                 Ok(Some(socket)) => socket,
                 Ok(None) => break,
-                // The oldest pending connection gives up its descriptor to the new one.
+                // The oldest pending connection gives up its descriptor to the new connection.
                 Err(Error::NoDescriptors) if !self.pending.is_empty() => {
                     sent_away.extend(self.make_room());
                     continue;
                 }
                 Err(error) => return Err(error),
             };
-            // This user only decides the limit against which the connection counts. The kernel is asked later for the
-            // sender of each packet.
+            // The user of the socket only decides against which limit the connection counts. The kernel is asked later
+            // for the sender of each packet.
             let Ok(peer) = credentials::of_socket(socket.as_fd()) else { continue };
-            // The new socket has inherited these settings from a listening socket that another process may have made.
+            // The new socket has inherited its settings from a listening socket that another process may have made.
             credentials::ask(socket.as_fd(), true)?;
             socket::receive_plainly(socket.as_fd());
             let number = self.next;
@@ -137,9 +136,9 @@ impl Acceptor {
         self.pending.values().filter(|connection| connection.user == user).count()
     }
 
-    /// Refuses the oldest pending connection of the user that has the most pending connections, and returns the
-    /// outcome. If the connect request of that connection has arrived by now, does not refuse it but returns the
-    /// request. `None` if no connection is pending.
+    /// Refuses the oldest pending connection of the user with the most pending connections, and returns the outcome. If
+    /// the connect request of the connection has arrived by now, returns the request instead of refusing. `None` if no
+    /// connection is pending.
     fn make_room(&mut self) -> Option<ConnectionStep> {
         let users: BTreeSet<_> = self.pending.values().map(|connection| connection.user).collect();
         let greediest = users.into_iter().max_by_key(|user| self.count(*user))?;
@@ -147,8 +146,8 @@ impl Acceptor {
     }
 
     /// Refuses the oldest pending connection of `user` with the reason *busy*, and returns the outcome. If the connect
-    /// request of that connection has arrived by now, does not refuse it but returns the request. `None` if the user
-    /// has no pending connection.
+    /// request of the connection has arrived by now, returns the request instead of refusing. `None` if the user has no
+    /// pending connection.
     fn send_away_oldest_of(&mut self, user: u32) -> Option<ConnectionStep> {
         let (&oldest, _) = self.pending.iter().find(|(_, connection)| connection.user == user)?;
         match self.read_request(oldest) {
@@ -161,8 +160,8 @@ impl Acceptor {
         Some(ConnectionStep::Refused(peer, Error::Refused(Refusal::Busy)))
     }
 
-    /// Removes the pending connection `number` from the table and from the epoll instance, and returns it. `None` if
-    /// there is no such connection.
+    /// Removes the pending connection `number` from the table and from the epoll instance, and returns the connection.
+    /// `None` if no connection has the number.
     fn take_out(&mut self, number: u64) -> Option<PendingConnection> {
         let connection = self.pending.remove(&number)?;
         epoll::remove(&self.comings, connection.socket.as_fd());
@@ -170,7 +169,7 @@ impl Acceptor {
     }
 
     /// Reads the packets that have arrived from the pending connection `number`, without blocking, and returns the
-    /// outcome. Unless the outcome is [`ConnectionStep::Waits`], removes the connection from the pending ones.
+    /// outcome. Unless the outcome is [`ConnectionStep::Waits`], removes the connection from the pending connections.
     pub(super) fn read_request(&mut self, number: u64) -> ConnectionStep {
         let Some(connection) = self.pending.get_mut(&number) else { return ConnectionStep::Gone };
         let said = connection.read_request();

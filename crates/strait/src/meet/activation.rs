@@ -1,5 +1,6 @@
-//! Sockets that a service manager made before this process was started (`sd_listen_fds(3)`). They are the descriptors
-//! from 3 on, as many as `LISTEN_FDS` says, for the process in `LISTEN_PID`, with the names in `LISTEN_FDNAMES`.
+//! Sockets that a service manager made before this process was started (`sd_listen_fds(3)`). The sockets are the
+//! descriptors from 3 on. `LISTEN_FDS` is their number, `LISTEN_PID` the process that they are for, and
+//! `LISTEN_FDNAMES` their names.
 
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::Mutex;
@@ -18,7 +19,7 @@ const FIRST: RawFd = 3;
 static TAKEN: PerProcess<Mutex<Vec<RawFd>>> = PerProcess::new(Mutex::default);
 
 /// Takes a listening socket that a service manager passed to this process: the socket of the name `name`, or the only
-/// one if `name` is `None`. Fails with [`Error::NotActivated`] if there is not exactly one such socket, or if the
+/// socket if `name` is `None`. Fails with [`Error::NotActivated`] if there is not exactly one such socket, or if the
 /// socket was taken before.
 pub(super) fn take(name: Option<&str>) -> Result<OwnedFd, Error> {
     let variable = |name| std::env::var(name).ok();
@@ -39,7 +40,7 @@ pub(super) fn take(name: Option<&str>) -> Result<OwnedFd, Error> {
 
 /// Returns the number and the name of each descriptor that a service manager passed to the process whose pid is `own`.
 /// `pid`, `count` and `names` are the values of the environment variables `LISTEN_PID`, `LISTEN_FDS` and
-/// `LISTEN_FDNAMES`. The result is empty if these are meant for another process.
+/// `LISTEN_FDNAMES`. The result is empty if the variables are meant for another process.
 fn passed(pid: Option<String>, count: Option<String>, names: Option<String>, own: u32) -> Vec<(RawFd, String)> {
     if pid.and_then(|pid| pid.parse().ok()) != Some(own) {
         return Vec::new();

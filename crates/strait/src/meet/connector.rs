@@ -17,11 +17,11 @@ use crate::signals;
 /// The pause before the second attempt to connect to a listener that has too many pending connections. The pause
 /// doubles with each further attempt, up to [`LONGEST_PAUSE`].
 const SHORTEST_PAUSE: Duration = Duration::from_millis(1);
-/// The longest pause between two attempts to connect to a listener that refuses because it has too many pending
+/// The longest pause between two attempts to connect to a listener that refuses because of too many pending
 /// connections.
 const LONGEST_PAUSE: Duration = Duration::from_millis(50);
 
-/// Connects to the listener of this name that runs as this process's user. Blocks until the listener accepts, or until
+/// Connects to the listener named `name` that runs as this process's user. Blocks until the listener accepts, or until
 /// `deadline`. The name may be an absolute path, see [`Connector::connect`].
 ///
 /// Example: [a listener and its client](crate::Listener).
@@ -33,7 +33,7 @@ pub fn connect(name: &str, deadline: impl Into<Deadline>) -> Result<Channel, Mee
 }
 
 /// The options with which [`connect`](Self::connect) connects to a listener: the directory of the name, the user that
-/// must run the listener, and the options of the channel to be made.
+/// must run the listener, and the options of the new channel.
 ///
 /// ```
 /// use std::time::Duration;
@@ -62,21 +62,21 @@ impl std::fmt::Debug for Connector {
 }
 
 impl Connector {
-    /// Makes a connector with the default options, for listeners of this user in this user's name directories. Nothing
-    /// is connected yet.
+    /// Makes a connector with the default options, for listeners of this process's user in the user's name directories.
+    /// Nothing is connected yet.
     pub fn new() -> Self {
         Self { location: NameDirectory::default(), server: own_user(), token: 0, options: Options::new(), waits: false }
     }
 
-    /// Sets the directory in which a listener's name is looked for, instead of this user's name directories. Only this
-    /// user, the server's user or root may be able to write to that directory.
+    /// Sets the directory in which a listener's name is looked for, instead of the name directories of this process's
+    /// user. Only this user, the server's user or root may be able to write to the directory.
     #[must_use]
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.location = NameDirectory(Some(path.into()));
         self
     }
 
-    /// Sets the number (uid) of the user that the listening process must run as; by default that of this process's
+    /// Sets the number (uid) of the user that the listening process must run as; by default the uid of this process's
     /// user. The socket may also have been made, and be listened on, by root, as a service manager does; then root
     /// learns the token of an invitation. If any other user listens, this process sends nothing, and connecting fails
     /// with [`Error::WrongServer`].
@@ -93,11 +93,11 @@ impl Connector {
         self
     }
 
-    /// Makes [`connect`](Self::connect) wait until its deadline for a listener of this name, if there is none yet. The
-    /// wait sleeps until something changes in the name directories, which are made if they do not exist.
+    /// Makes [`connect`](Self::connect) wait until its deadline for a listener of the name, if there is none yet. The
+    /// wait sleeps until something changes in the name directories; missing name directories of the user are made.
     ///
-    /// A socket that a service manager makes can be missed in the moment between its name and its listening; start the
-    /// client after that unit.
+    /// A service manager gives a socket its name shortly before it listens on the socket. A wait can miss such a
+    /// socket: start the client after the unit.
     #[must_use]
     pub fn wait_for_listener(mut self) -> Self {
         self.waits = true;
@@ -110,13 +110,13 @@ impl Connector {
         self
     }
 
-    /// Connects to the listener of this name, and returns the channel once the listener has accepted this process.
+    /// Connects to the listener named `name`, and returns the channel when the listener has accepted this process.
     /// Blocks until then, or until the deadline. An absolute path as the name, such as `/run/service/echo`, means the
-    /// name `echo` in the directory `/run/service`, as if [`directory`](Self::directory) named that one.
+    /// name `echo` in the directory `/run/service`, as if [`directory`](Self::directory) named that directory.
     ///
-    /// If this process has a channel to the listener's process by an earlier connect in either direction, the new channel
-    /// shares the socket of that one, provided that the options of both sides agree: `peer_memory` and
-    /// `accept_descriptors` are the same, and `ring` is not set. The channels work and end one by one, but
+    /// If this process has a channel to the listener's process by an earlier connect in either direction, the new
+    /// channel shares the socket of the earlier channel, provided that the options of both sides agree: `peer_memory`
+    /// and `accept_descriptors` are the same, and `ring` is not set. The channels work and end one by one, but
     /// [`Channel::disconnect`] and [`Channel::report_bad`] end all of them.
     ///
     /// # Errors
@@ -130,7 +130,7 @@ impl Connector {
         self.connect_plainly(name, deadline.into()).map_err(|error| self.failed(Attempt::Connect, name, error))
     }
 
-    /// Returns the error of an attempt to connect to the listener of this name.
+    /// Returns the error of an attempt to connect to the listener named `name`.
     pub(super) fn failed(&self, attempt: Attempt, name: &str, error: Error) -> MeetError {
         MeetError::new(attempt, error).named(name, name::full(&self.location, name))
     }
@@ -146,8 +146,8 @@ impl Connector {
         }
     }
 
-    /// Connects to the first live listener of this name. A listener of another user counts only if there is none of
-    /// the expected user.
+    /// Connects to the first live listener named `name`. A listener of another user counts only if the expected user
+    /// has no listener.
     fn connect_to_first(&self, location: &NameDirectory, name: &str, deadline: Deadline) -> Result<Channel, Error> {
         let mut missed = Error::NobodyThere;
         for (_, directory) in location.open(self.server)? {
@@ -160,7 +160,7 @@ impl Connector {
         Err(missed)
     }
 
-    /// Connects to the first live listener of this name; sleeps until the deadline while there is none. The watch
+    /// Connects to the first live listener named `name`; sleeps until the deadline while there is none. The watch
     /// begins before each attempt, so no listener is missed.
     fn connect_once_there(&self, location: &NameDirectory, name: &str, deadline: Deadline) -> Result<Channel, Error> {
         let watch = Watch::new()?;
@@ -198,8 +198,8 @@ impl Connector {
         loop {
             let socket = found.connect(deadline)?;
             match Channel::connect(socket, self.server, self.token, &self.options, deadline) {
-                // The listener has closed this connection, so nothing would notify this process when the listener has
-                // room: try again.
+                // The listener has closed the connection, so nothing would notify this process when the listener has
+                // room: try again after a pause.
                 Err(Error::Refused(Refusal::Busy)) if !deadline.has_passed() => {
                     crate::os::pause(deadline.within(pause));
                     signals::check()?;

@@ -1,4 +1,4 @@
-//! Invitations: tokens that let one process each connect, once.
+//! Invitations: each is a token with which one process can connect, once.
 
 use std::fmt;
 use std::io::Write;
@@ -21,10 +21,10 @@ use crate::os::names::own_user;
 use crate::os::{self, socket};
 use crate::sync::unpoisoned;
 
-/// The first word of the invitation line, which an invited process reads from its standard input.
+/// The first word of the invitation line. An invited process reads the line from its standard input.
 const WORD: &str = "strait-invitation";
 
-/// The most bytes in an invitation line, which holds the token and the path of the listener.
+/// The most bytes in an invitation line: the line holds the token and the path of the listener.
 const LONGEST: usize = 4352;
 
 /// The tokens (random numbers) of a listener's invitations, neither used nor revoked yet. A token whose time is over is
@@ -51,8 +51,8 @@ impl Tokens {
     }
 
     /// Uses up the token `token`: removes the token, and returns the number of its invitation. `None` if no invitation
-    /// of the listener has this token, or the invitation's time is over. The search takes the same time for every
-    /// token, so that a peer cannot find a valid token bit by bit.
+    /// of the listener has the token, or the invitation's time is over. The search takes the same time for every token,
+    /// so that a peer cannot find a valid token bit by bit.
     pub(super) fn redeem(&self, token: u128) -> Option<u64> {
         let mut tokens = unpoisoned(&self.0);
         let now = Instant::now();
@@ -76,8 +76,8 @@ impl Tokens {
 ///
 /// The invited process gets the listener's path and a token of 128 random bits through its standard input. The token is
 /// never in arguments or environment variables, where other processes could read it. The process connects with
-/// [`invited`]. A token that is wrong, was used before, or is late is refused, and both sides get the reason. Dropping
-/// the invitation revokes the token.
+/// [`invited`]. A wrong, used or late token is refused, and both sides get the reason. Dropping the invitation revokes
+/// the token.
 ///
 /// ```no_run
 /// use std::process::Command;
@@ -151,16 +151,16 @@ impl Invitation {
         let mut line = format!("{WORD} 1 {} {:032x} ", own_user(), self.token).into_bytes();
         line.extend_from_slice(self.listener.path.as_os_str().as_bytes());
         line.push(b'\n');
-        // The line is one write, which a pipe accepts as a whole. The reading process may have ended.
+        // The line is one write, and a pipe accepts the write as a whole. The reading process may have ended.
         let written = os::process::signals::without_signals(|| out.write_all(&line).and_then(|()| out.flush()));
         os::wipe(&mut line);
         written.map_err(|error| system("write", &error))
     }
 
-    /// Waits until the invited process has connected or the deadline has passed, and returns the channel to that
-    /// process. Meanwhile this thread handles other pending connections as
+    /// Waits until the invited process has connected or the deadline has passed, and returns the channel to the
+    /// process. Meanwhile the calling thread handles other pending connections as
     /// [`Listener::accept`](crate::Listener::accept) does. If the listener accepts another process meanwhile, the next
-    /// call of `accept` returns the channel to that process.
+    /// call of `accept` returns the channel to the other process.
     ///
     /// # Errors
     /// As [`Listener::accept`](crate::Listener::accept).
@@ -172,7 +172,7 @@ impl Invitation {
 impl Drop for Invitation {
     fn drop(&mut self) {
         if self.listener.born.is_elsewhere() {
-            // This is the child of a `fork`: a thread of the parent may have held the locks.
+            // In a child of `fork`, a lock may be held by a thread of the parent.
             std::mem::forget(self.listener.clone());
         } else {
             self.listener.forget(self.number);
@@ -184,8 +184,8 @@ impl Drop for Invitation {
 /// Connects to the listener that invited this process; the channel has default options. Reads one line of standard
 /// input, the invitation, and no byte more. Blocks until the listener accepts, or until the deadline.
 ///
-/// The line can be read only once, so a call that fails has used up the invitation, whatever the reason. Then start
-/// this process again with a new invitation.
+/// The line can be read only once, so a call that fails has used up the invitation, whatever the reason. To try again,
+/// start the process anew with a new invitation.
 ///
 /// Example: [an invitation](crate::meet::Invitation).
 ///
@@ -197,7 +197,7 @@ pub fn invited(deadline: impl Into<Deadline>) -> Result<Channel, MeetError> {
 }
 
 impl Options {
-    /// Connects to the listener that invited this process, as [`invited`] does; the channel has these options.
+    /// Connects to the listener that invited this process, as [`invited`] does; the channel has the options `self`.
     ///
     /// # Errors
     /// As [`invited`].
@@ -215,7 +215,7 @@ impl Options {
     }
 }
 
-/// Returns what an invitation line says: how to connect, and the name of the listener. `None` if `line` is no
+/// Returns the connector and the name of the listener that an invitation line describes. `None` if `line` is no
 /// invitation.
 fn parse(line: &[u8]) -> Option<(Connector, String)> {
     let mut words = line.splitn(5, |byte| *byte == b' ');

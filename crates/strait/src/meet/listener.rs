@@ -36,7 +36,7 @@ type OnRefused = Box<dyn Fn(&Refused) + Send + Sync>;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Refused {
-    /// The refused process, as the kernel identifies it; `None` if the kernel did not tell.
+    /// The refused process, as the kernel identifies it; `None` if the kernel did not identify the process.
     pub peer: Option<Peer>,
     /// The reason for the refusal: [`Error::Refused`], or [`Error::BadPeer`] if the process broke the protocol.
     pub why: Error,
@@ -86,17 +86,17 @@ impl ListenerBuilder {
         self
     }
 
-    /// Sets the directory in which the listener's name is put, instead of this user's name directories. A service for
-    /// other users needs a directory that those users can search, such as one below `/run`. The directory must exist,
-    /// and only this user or root may be able to write to it.
+    /// Sets the directory that gets the listener's name, instead of the name directories of this process's user. A
+    /// service for other users needs a directory that those users can search, such as one below `/run`. The directory
+    /// must exist, and only this user or root may be able to write to it.
     #[must_use]
     pub fn directory(mut self, path: impl Into<PathBuf>) -> Self {
         self.location = NameDirectory(Some(path.into()));
         self
     }
 
-    /// Sets the file permissions of the listener's socket, 0o600 by default. Every process that may write to that file
-    /// can connect; the policy then decides.
+    /// Sets the file permissions of the listener's socket, 0o600 by default. Every process that may write to the socket
+    /// file can connect; the policy then decides.
     #[must_use]
     pub fn mode(mut self, mode: u32) -> Self {
         self.mode = mode & 0o777;
@@ -104,17 +104,17 @@ impl ListenerBuilder {
     }
 
     /// Sets the function that decides which processes are accepted, by the identity that the kernel reports: `true`
-    /// accepts. By default every process of this user is accepted. But if this user's number is also the kernel's
-    /// number for users that the user namespace does not map, no process is accepted. The listener calls `allow` once
-    /// for each connect request and holds no lock meanwhile; `allow` must not use the listener.
+    /// accepts. By default every process of this process's user is accepted. But if the user's number is also the
+    /// kernel's number for users that the user namespace does not map, no process is accepted. The listener calls
+    /// `allow` once for each connect request and holds no lock meanwhile; `allow` must not use the listener.
     #[must_use]
     pub fn policy(mut self, allow: impl Fn(&Peer) -> bool + Send + Sync + 'static) -> Self {
         self.policy = Some(Box::new(allow));
         self
     }
 
-    /// Sets a function that the listener calls once for each process that it has refused, in a thread that handles
-    /// pending connections. The function must not use the listener.
+    /// Sets a function that the listener calls once for each refused process, in a thread that handles pending
+    /// connections. The function must not use the listener.
     #[must_use]
     pub fn on_refused(mut self, on_refused: impl Fn(&Refused) + Send + Sync + 'static) -> Self {
         self.on_refused = Some(Box::new(on_refused));
@@ -130,20 +130,20 @@ impl ListenerBuilder {
 
     /// Sets the most pending connections of one user (32 by default) and of all users (128 by default), at least 1
     /// each. Each pending connection costs a descriptor. If a new connection exceeds the limit of its user, the
-    /// listener refuses the oldest pending connection of that user. If the new connection exceeds the limit of all
-    /// users, the listener refuses the oldest pending connection of the user with the most pending connections.
+    /// listener refuses the user's oldest pending connection. If the new connection exceeds the limit of all users, the
+    /// listener refuses the oldest pending connection of the user with the most pending connections.
     #[must_use]
     pub fn waiting(mut self, of_a_user: usize, of_all: usize) -> Self {
         self.limits = ConnectionLimits { of_a_user: of_a_user.max(1), of_all: of_all.max(1) };
         self
     }
 
-    /// Makes a listener under this name, which it takes in every name directory of this user (see
-    /// [the module](crate::meet#name-directories)) or in the given directory. Blocks only while another process of this
+    /// Makes a listener named `name`. The listener takes the name in every name directory of this process's user (see
+    /// [the module](crate::meet#name-directories)) or in the given directory. Blocks only while another process of the
     /// user is taking the same name, or another thread of this process is taking any name; each takes a few system
-    /// calls. During these calls there is a lock file beside the socket of the name. An absolute path as the name,
-    /// such as `/run/service/echo`, means the name `echo` in the directory `/run/service`, as if
-    /// [`directory`](Self::directory) named that one.
+    /// calls. During these calls there is a lock file beside the socket of the name. An absolute path as the name, such
+    /// as `/run/service/echo`, means the name `echo` in the directory `/run/service`, as if
+    /// [`directory`](Self::directory) named that directory.
     ///
     /// # Errors
     /// A [`MeetError`], which names the listener and the paths of its sockets. The reason is [`Error::NameTaken`] if
@@ -174,7 +174,7 @@ impl ListenerBuilder {
 
     /// Makes a listener from a `SOCK_SEQPACKET` Unix socket that a service manager has made and passed to this process.
     /// `name` is the name of the socket in the service manager's unit (`FileDescriptorName=`); `None` stands for the
-    /// only socket that was passed. Each socket can be taken once.
+    /// only passed socket. Each socket can be taken once.
     ///
     /// The unit sets the permissions (`SocketMode=`), and the socket file stays when the listener is dropped.
     ///
@@ -195,8 +195,8 @@ impl ListenerBuilder {
 }
 
 /// The name that a listener has taken in one name directory: the directory, the name, and the identity of the socket
-/// file. By this identity the listener removes only its own file. Dropping this value in the process that made it
-/// removes the name.
+/// file. By the identity the listener removes only its own file. Dropping the value in the process that made it removes
+/// the name.
 struct Bound {
     directory: Directory,
     name: String,
@@ -205,11 +205,11 @@ struct Bound {
 }
 
 impl Bound {
-    /// The most names at which [`prune`](Self::prune) looks.
+    /// The most names that one call of [`prune`](Self::prune) checks.
     const MOST_PRUNED: usize = 8;
 
-    /// Removes dead listeners' names from the name directory, as far as they are among the [`Self::MOST_PRUNED`] names
-    /// that follow this one in alphabetical order. Whatever fails is left to the next listener.
+    /// Removes dead listeners' names from the name directory, if they are among the [`Self::MOST_PRUNED`] names that
+    /// follow the listener's own name in alphabetical order. The next listener removes what this call fails to remove.
     fn prune(&self) {
         let names = self.directory.names().unwrap_or_default();
         let (before, after) = names.split_at(names.partition_point(|name| *name <= self.name));
@@ -231,10 +231,10 @@ impl Drop for Bound {
 ///
 /// The kernel tells the listener which process connects; the listener ignores what the process says about itself. If
 /// the policy accepts a process that connects with [`connect`](crate::connect), [`accept`](Self::accept) returns a
-/// [`Channel`] to it. No thread is started: the threads that call [`accept`](Self::accept) handle the pending
+/// [`Channel`] to the process. No thread is started: the threads that call [`accept`](Self::accept) handle the pending
 /// connections. A [wait set](crate::wait::WaitSet) can hold a listener, and through [`AsFd`] any event loop can wait
-/// for one. The descriptor is readable when [`accept`](Self::accept) has something to do, though not always something
-/// to return.
+/// for a listener. The descriptor is readable when [`accept`](Self::accept) has something to do, though not always
+/// something to return.
 ///
 /// ```
 /// use std::time::Duration;
@@ -254,8 +254,8 @@ impl Drop for Bound {
 /// Three descriptors, one or two for each name directory, and one for each pending connection.
 pub struct Listener {
     pub(super) listener: Arc<ListenerState>,
-    /// The epoll instance that event loops and wait sets of the program wait on. It watches `comings` (the listener's
-    /// internal epoll instance) and `wake_fd`.
+    /// The epoll instance for the event loops and wait sets of the program. The instance watches `comings` (the
+    /// listener's internal epoll instance) and `wake_fd`.
     pub(crate) outside: Arc<WatchedFd>,
 }
 
@@ -268,16 +268,16 @@ impl fmt::Debug for Listener {
 /// The state that a listener and its invitations share.
 pub(super) struct ListenerState {
     pub(super) born: Born,
-    /// The names that the listener has taken, one in each name directory: none if a service manager made the socket.
-    /// Dropping this field removes the names. The field stands before the sockets, so that it is dropped first: the
+    /// The names that the listener has taken, one in each name directory; empty if a service manager made the socket.
+    /// Dropping the field removes the names. The field stands before the sockets, so that it is dropped first: the
     /// sockets keep other processes from taking the names.
     _bound: Vec<Bound>,
     /// The listening sockets, one for each name directory.
     sockets: Vec<OwnedFd>,
     pub(super) path: PathBuf,
-    /// The epoll instance that watches the listening sockets and the pending connections. Only the leader (the one
-    /// thread that handles the pending connections now) waits on this instance. The leader handles all reported events,
-    /// so that no event is reported twice.
+    /// The epoll instance that watches the listening sockets and the pending connections. Only the leader (the thread
+    /// that handles the pending connections now) waits on the instance. The leader handles all reported events, so that
+    /// no event is reported twice.
     comings: Arc<OwnedFd>,
     /// The eventfd that is readable while `admitted` holds an accepted connection that no `accept` has returned yet.
     wake_fd: OwnedFd,
@@ -286,15 +286,14 @@ pub(super) struct ListenerState {
     on_refused: Option<OnRefused>,
     invited_only: bool,
     pub(super) tokens: Tokens,
-    /// The pending connections. Only the leader, the one thread that handles pending connections at a time, uses this
-    /// field.
+    /// The pending connections. Only the leader (the thread that handles the pending connections now) uses the field.
     acceptor: Mutex<Acceptor>,
     /// The most connections, accepted without an invitation, that may wait for a call of `accept` to return them.
     /// Further connections are refused with the reason *busy*.
     most_admitted: usize,
     state: Mutex<State>,
     /// The condition variable on which threads in `accept` wait while another thread is the leader (handles the pending
-    /// connections). Notified when the leader has handled all events that were ready, and stops being the leader.
+    /// connections). Notified when the leader has handled all ready events and stops being the leader.
     turn: Condvar,
 }
 
@@ -310,8 +309,8 @@ struct State {
 }
 
 impl Listener {
-    /// Makes a listener under this name in this user's name directories. The listener accepts only processes of this
-    /// user.
+    /// Makes a listener named `name` in the name directories of this process's user. The listener accepts only
+    /// processes of this user.
     ///
     /// # Errors
     /// As [`ListenerBuilder::bind`].
@@ -355,18 +354,18 @@ impl Listener {
         })
     }
 
-    /// Returns the channel to the next connecting process that the listener accepts; waits for that process until the
+    /// Returns the channel to the next connecting process that the listener accepts; waits for the process until the
     /// deadline. Refused processes do not end the wait.
     ///
     /// # Errors
     /// A [`MeetError`], which names the path of the listener. The reason is [`Error::WouldBlock`], [`Error::TimedOut`],
-    /// [`Error::Signalled`], [`Error::Forked`]; or [`Error::NoDescriptors`] or [`Error::NoMemory`]: then the process that
-    /// was about to be accepted sees *peer closed*, and the other pending connections stay pending.
+    /// [`Error::Signalled`], [`Error::Forked`]; or [`Error::NoDescriptors`] or [`Error::NoMemory`]: then the process
+    /// that was about to be accepted sees *peer closed*, and the other pending connections stay pending.
     pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Channel, MeetError> {
         self.listener.accept_next(deadline.into())
     }
 
-    /// Makes an invitation, with which one process can connect to this listener once, within the time `valid_for` from
+    /// Makes an invitation: with it, one process can connect to the listener once, within the time `valid_for` from
     /// now.
     ///
     /// # Errors
@@ -376,8 +375,8 @@ impl Listener {
         Invitation::new(&self.listener, valid_for).map_err(|error| self.listener.failed(Attempt::Invite, error))
     }
 
-    /// Returns the path of the listener's socket file in the first name directory; empty if a service manager made the
-    /// socket and it has no path.
+    /// Returns the path of the listener's socket file in the first name directory; empty for a socket without a path
+    /// that a service manager made.
     pub fn path(&self) -> &std::path::Path {
         &self.listener.path
     }
@@ -403,16 +402,16 @@ impl AsRawFd for Listener {
 }
 
 impl ListenerState {
-    /// Waits until `find` returns a connect request from the listener's state, and returns the channel to the process
-    /// that sent the request. Fails at the deadline. If no other thread handles the pending connections, this thread
-    /// does so meanwhile.
+    /// Waits until `find` returns a connect request from the listener's state, and returns the channel to the sender of
+    /// the request. Fails at the deadline. If no other thread handles the pending connections, the calling thread does
+    /// so meanwhile.
     fn accept(
         &self,
         deadline: Deadline,
         mut find: impl FnMut(&mut State) -> Option<ConnectRequest>,
     ) -> Result<Channel, Error> {
         self.born.check()?;
-        // Even without time to wait, this call handles the connections already made.
+        // Even without time to wait, the call handles the connections already made.
         let mut looked = false;
         let mut state = unpoisoned(&self.state);
         loop {
@@ -422,7 +421,7 @@ impl ListenerState {
                 }
                 drop(state);
                 match self.accept_request(request) {
-                    // The process had hung up already.
+                    // The connecting process has closed its socket already.
                     Err(Error::PeerClosed) => state = unpoisoned(&self.state),
                     channel => return channel,
                 }
@@ -436,7 +435,7 @@ impl ListenerState {
             }
             if state.leading {
                 looked = true;
-                // The leader notifies this thread when it stops leading.
+                // The leader notifies all threads that wait in `accept` when it stops leading.
                 state = self.turn.wait(&self.state, state, deadline.remaining(Instant::now()));
                 continue;
             }
@@ -474,7 +473,7 @@ impl ListenerState {
         Ok(())
     }
 
-    /// Makes new connections of every listening socket pending, as [`Acceptor::open`] does for one.
+    /// Makes new connections of every listening socket pending, as [`Acceptor::open`] does for one socket.
     fn open_connections(&self, sent_away: &mut Vec<ConnectionStep>) -> Result<(), Error> {
         let mut acceptor = unpoisoned(&self.acceptor);
         self.sockets.iter().try_for_each(|socket| acceptor.open(socket, sent_away))
@@ -500,7 +499,7 @@ impl ListenerState {
         if !allowed {
             return refused(&request, Refusal::Policy);
         }
-        // An unknown token is refused even if the listener needs none: the process that has the token was invited.
+        // An unknown token is refused even if the listener needs no token: the process with the token was invited.
         let invitation = match request.token {
             0 if !self.invited_only => None,
             token => match self.tokens.redeem(token) {
@@ -536,7 +535,7 @@ impl ListenerState {
     }
 
     /// Revokes the token of the invitation with the number `invitation`. If a process has connected with the invitation
-    /// and [`accept_invited`](Self::accept_invited) has not returned the channel to it, closes the connection.
+    /// and [`accept_invited`](Self::accept_invited) has not returned the channel yet, closes the connection.
     pub(super) fn forget(&self, invitation: u64) {
         self.tokens.revoke(invitation);
         let request = unpoisoned(&self.state).invited.remove(&invitation);
@@ -544,7 +543,7 @@ impl ListenerState {
     }
 
     /// Waits until a process has connected with the invitation of the number `invitation`, or the deadline has passed,
-    /// and returns the channel to that process.
+    /// and returns the channel to the process.
     pub(super) fn accept_invited(&self, invitation: u64, deadline: Deadline) -> Result<Channel, MeetError> {
         self.accept(deadline, |state| state.invited.remove(&invitation))
             .map_err(|error| self.failed(Attempt::AcceptInvited, error))
@@ -555,7 +554,7 @@ impl ListenerState {
         self.accept(deadline, |state| state.admitted.pop_front()).map_err(|error| self.failed(Attempt::Accept, error))
     }
 
-    /// Returns the error of an `attempt` with this listener.
+    /// Returns the error of an `attempt` with the listener.
     pub(super) fn failed(&self, attempt: Attempt, error: Error) -> MeetError {
         MeetError::at_listener(attempt, &self.path, error)
     }

@@ -6,8 +6,8 @@ use std::process::Command;
 
 use crate::error::Error;
 
-/// The error of a call that makes a listener, accepts or invites a process, connects to a listener, or starts a process:
-/// the reason, and the object that the call was about. The text names both, and the next step.
+/// The error of a call that makes a listener, accepts or invites a process, connects to a listener, or starts a
+/// process: the reason, and the object of the call. The text names both, and the next step.
 ///
 /// `?` turns a `MeetError` into an [`Error`], which keeps the reason alone.
 ///
@@ -33,8 +33,8 @@ pub struct MeetError {
     /// The name of the listener that the program gave; `None` for a call without a name.
     pub name: Option<String>,
     /// The path of the object of the call: the socket of a listener, a name directory, or a program. `None` if the call
-    /// has no such object, or failed before it was known.
-    /// If the call looked in several name directories, the path in the first of them; the text names all.
+    /// has no such object, or failed before the object was known. If the call looked in several name directories, the
+    /// path in the first directory; the text names all paths.
     pub path: Option<PathBuf>,
     /// The paths in the further name directories.
     other_paths: Vec<PathBuf>,
@@ -77,7 +77,7 @@ impl MeetError {
         Self { path: Some(path.to_owned()), ..self }
     }
 
-    /// Returns the error of an `attempt` with the listener at `path`, which is empty if the listener has no path.
+    /// Returns the error of an `attempt` with the listener at `path`; `path` is empty if the listener has no path.
     pub(super) fn at_listener(attempt: Attempt, path: &Path, error: Error) -> Self {
         let failed = Self::new(attempt, error);
         if path.as_os_str().is_empty() { failed } else { failed.at(path) }
@@ -88,12 +88,12 @@ impl MeetError {
         Self::new(Attempt::Start, error).at(Path::new(command.get_program()))
     }
 
-    /// Returns the error of an attempt to take the socket that the service manager calls `name`.
+    /// Returns the error of an attempt to take the socket with the name `name` in the service manager's unit.
     pub(super) fn activating(name: Option<&str>, error: Error) -> Self {
         Self { name: name.map(str::to_owned), ..Self::new(Attempt::Activate, error) }
     }
 
-    /// Returns the action of the failed call, with its object: the first part of the text of this error.
+    /// Returns the action of the failed call, with its object: the first part of the error's text.
     pub fn doing(&self) -> String {
         let paths: Vec<_> = self.path.iter().chain(&self.other_paths).map(|path| path.display().to_string()).collect();
         let all = if self.attempt == Attempt::Connect { " or " } else { " and " };

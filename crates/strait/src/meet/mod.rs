@@ -21,7 +21,7 @@
 //! ```
 //!
 //! # Name directories
-//! A name is the name of a socket in a directory of the user. The directories of a user are these, in this order:
+//! A name is the name of a socket in a directory of the user. A user has these directories, in this order:
 //!
 //! 1. `strait` in `XDG_RUNTIME_DIR`, if that variable has an absolute path;
 //! 2. `strait` in `/run/user/UID`;
@@ -31,24 +31,25 @@
 //! If `STRAIT_DIR` is set, the directory of that path is the only one, as for processes in two containers that share
 //! one mounted directory.
 //!
-//! A listener takes its name in each of these directories, so processes find each other also if their environments
-//! differ, or a login session begins or ends between their starts. A listener makes a directory if the one above it
-//! exists. A connecting process looks in them in the same order, and connects to the first live listener of the
-//! expected user. Both pass over a directory that belongs to another user or gives other users access, so that nobody
-//! keeps a user from meeting by making a directory first; if no directory is left, the error says why.
+//! A listener takes its name in each of the user's name directories. So processes find each other even if their
+//! environments differ, or a login session begins or ends between their starts. A listener makes a missing name
+//! directory if the directory above it exists. A connecting process looks in the name directories in the same order,
+//! and connects to the first live listener of the expected user. Both pass over a directory that belongs to another
+//! user or gives other users access: another user cannot keep processes from meeting by making a directory first. If no
+//! directory is left, the error says why.
 //!
-//! [`ListenerBuilder::directory`] and [`Connector::directory`] name another directory, and then no other is used. A name
-//! that is an absolute path does so too: `/run/service/echo` is the name `echo` in the directory `/run/service`.
+//! [`ListenerBuilder::directory`] and [`Connector::directory`] set another directory, and then no other is used. An
+//! absolute path as the name does so too: `/run/service/echo` is the name `echo` in the directory `/run/service`.
 //!
-//! The crate root has the short forms of a program that needs no settings: [`Listener::bind`],
-//! [`connect`], [`from_parent`].
+//! The crate root has the short forms for a program without special settings: [`Listener::bind`], [`connect`],
+//! [`from_parent`].
 
 // How two processes connect: by name, by invitation, or by an inherited descriptor.
 //
-// A [`Listener`] listens under a name in a directory that is checked before it is used. [`connect`] connects to the
-// name, and checks that the process that answers belongs to the expected user. There is no daemon, and the only file on
-// disk is one socket for each name. An [`Invitation`] is a name and a one-time token for one process, which gets both
-// through its standard input. A child that inherits a descriptor ([`spawn`]) needs neither a name nor a token.
+// A [`Listener`] listens under a name in a directory that is checked before use. [`connect`] connects to the name, and
+// checks that the answering process belongs to the expected user. There is no daemon, and the only file on disk is one
+// socket for each name. An [`Invitation`] is a name and a one-time token for one process; the process gets both through
+// its standard input. A child that inherits a descriptor ([`spawn`]) needs neither a name nor a token.
 //
 // | module | responsible for |
 // |---|---|
@@ -60,8 +61,8 @@
 // | [`activation`] | listening sockets that a service manager made |
 //
 // A connecting process sends two packets before there is a link: a *handshake* and a *connect request*, which may hold
-// a token. The listener receives them into a buffer of fixed size, without descriptors, asks the kernel which process
-// sent them, and then answers *accept* or *refuse*. Only then is memory made or mapped.
+// a token. The listener receives the two packets into a buffer of fixed size, without descriptors, asks the kernel
+// which process sent them, and then answers *accept* or *refuse*. Memory is made or mapped only after *accept*.
 
 mod acceptor;
 mod activation;

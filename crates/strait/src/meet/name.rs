@@ -15,16 +15,16 @@ use crate::os::socket::credentials;
 /// The most bytes in the name of a listener.
 const LONGEST: usize = 64;
 
-/// Checks the name of a listener: fails with [`Error::BadName`] unless it has 1 to [`LONGEST`] ASCII letters, digits or
-/// `-_.` and does not begin with a dot. A valid name cannot be a path to another directory.
+/// Checks the name of a listener: fails with [`Error::BadName`] unless the name has 1 to [`LONGEST`] ASCII letters,
+/// digits or `-_.` and does not begin with a dot. A valid name cannot be a path to another directory.
 fn check(name: &str) -> Result<(), Error> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let good = (1..=LONGEST).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.');
     if good { Ok(()) } else { Err(Error::BadName) }
 }
 
-/// The name directories of a listener or a connector, which hold the sockets of listeners by name. With `None`, they
-/// are this user's own directories; otherwise there is one, the directory of the given path.
+/// The name directories of a listener or a connector, which hold the sockets of listeners by name. `None` stands for
+/// the name directories of this process's user; a path stands for the one directory with this path.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub(super) struct NameDirectory(pub(super) Option<PathBuf>);
 
@@ -32,13 +32,13 @@ pub(super) struct NameDirectory(pub(super) Option<PathBuf>);
 pub(super) type Opened = Vec<(PathBuf, Directory)>;
 
 impl NameDirectory {
-    /// Returns the paths of these name directories, which need not exist, in the order in which names are looked for.
+    /// Returns the paths of the name directories, which need not exist, in the order in which names are looked for.
     pub(super) fn paths(&self) -> Vec<PathBuf> {
         self.0.clone().map_or_else(of_user, |path| vec![path])
     }
 
-    /// Opens the name directories that exist. A directory of this user must belong to this user, without access for
-    /// other users; a directory that does not is passed over, and the call fails with [`Error::UnsafeDirectory`] if no
+    /// Opens the name directories that exist. A directory of this process's user must belong to this user and give no
+    /// other user access; an unsafe directory is passed over, and the call fails with [`Error::UnsafeDirectory`] if no
     /// other exists. A directory given by path must belong to root, this user or the user `owner`, and no other user
     /// may be able to write to it; otherwise the call fails.
     pub(super) fn open(&self, owner: u32) -> Result<Opened, Error> {
@@ -48,8 +48,9 @@ impl NameDirectory {
         }
     }
 
-    /// Opens the name directories as [`open`](Self::open) does, at least one. A directory of this user is made if the
-    /// directory above it exists; any other must exist, or the call fails with [`Error::UnsafeDirectory`].
+    /// Opens the name directories as [`open`](Self::open) does, at least one. A missing directory of this process's
+    /// user is made if the directory above it exists. A directory given by path must exist, or the call fails with
+    /// [`Error::UnsafeDirectory`].
     pub(super) fn open_or_make(&self, owner: u32) -> Result<Opened, Error> {
         let (opened, missing) = match &self.0 {
             Some(_) => (self.open(owner)?, "it is not there: make it, writable for this user only"),
@@ -62,7 +63,7 @@ impl NameDirectory {
     }
 }
 
-/// Opens each of `paths` by `open`, which returns `None` for a directory that does not exist, and passes over those
+/// Opens each of `paths` by `open`, which returns `None` for a directory that does not exist, and passes over the paths
 /// that fail with [`Error::UnsafeDirectory`]. Fails with the last such error if no directory is usable.
 fn open_each(paths: Vec<PathBuf>, open: impl Fn(&Path) -> Result<Option<Directory>, Error>) -> Result<Opened, Error> {
     let (mut usable, mut refused) = (Vec::new(), None);
@@ -79,15 +80,16 @@ fn open_each(paths: Vec<PathBuf>, open: impl Fn(&Path) -> Result<Option<Director
     }
 }
 
-/// Returns the paths of this user's name directories, in the order in which names are taken and looked for.
+/// Returns the paths of the name directories of this process's user, in the order in which names are taken and looked
+/// for.
 fn of_user() -> Vec<PathBuf> {
     candidates(own_user(), |variable| std::env::var_os(variable))
 }
 
-/// Returns the paths of the name directories of the user with this number, whose environment is `variable`: the
-/// directory `STRAIT_DIR` alone if that is set; otherwise `strait` in `XDG_RUNTIME_DIR` if that is an absolute path,
-/// `strait` in `/run/user/UID`, and last the fallback, which is there without a login session too: `/run/strait` for
-/// root, and `/tmp/strait-UID` for any other user.
+/// Returns the paths of the name directories of the user with the number (uid) `user`, whose environment is `variable`:
+/// the directory `STRAIT_DIR` alone if that variable is set; otherwise `strait` in `XDG_RUNTIME_DIR` if its value is an
+/// absolute path, `strait` in `/run/user/UID`, and last the fallback, which is there without a login session too:
+/// `/run/strait` for root, and `/tmp/strait-UID` for any other user.
 fn candidates(user: u32, variable: impl Fn(&str) -> Option<OsString>) -> Vec<PathBuf> {
     let given = |name| variable(name).filter(|value| !value.is_empty()).map(PathBuf::from);
     if let Some(alone) = given("STRAIT_DIR") {
@@ -117,17 +119,16 @@ pub struct Listening {
     pub since: SystemTime,
     /// The number of the user that owns the socket file of the listener's name.
     pub uid: u32,
-    /// The number (pid) of the process that listens under this name, as the kernel reports it. `None` if no process
+    /// The number (pid) of the process that listens under the name, as the kernel reports it. `None` if no process
     /// listens any more, or the process is in a process namespace that this process does not see.
     pub pid: Option<u32>,
-    /// Whether a process listens under this name now; `false` if no process does, because the process that took the
-    /// name has ended.
+    /// Whether a process listens under the name now; `false` if the process that took the name has ended.
     pub is_live: bool,
 }
 
-/// Returns the names in `directory`, or in this user's name directories, sorted. Connects to each name to find out
-/// whether a process listens; the listening program does not notice. A listener with its name in several directories is
-/// listed once.
+/// Returns the names in `directory`, or in the name directories of this process's user, sorted. Connects to each name
+/// to find out whether a process listens; the listening program does not notice. A listener with its name in several
+/// directories is listed once.
 ///
 /// ```
 /// for there in strait::meet::names(None)? {
@@ -159,7 +160,7 @@ fn names_in(location: &NameDirectory) -> Result<Vec<Listening>, Error> {
     Ok(there.into_values().collect())
 }
 
-/// Adds `found` to `there` unless another listener of that name is in `there`. A live listener replaces a dead one.
+/// Adds `found` to `there` unless `there` has another listener of the same name. A live listener replaces a dead one.
 fn keep_live(there: &mut BTreeMap<String, Listening>, found: Listening) {
     match there.get(&found.name) {
         Some(known) if known.is_live || !found.is_live => {}
@@ -167,10 +168,10 @@ fn keep_live(there: &mut BTreeMap<String, Listening>, found: Listening) {
     }
 }
 
-/// Removes the names of dead listeners of this user from `directory`, or from this user's name directories. Returns the
-/// removed names, sorted.
+/// Removes the names of dead listeners of this process's user from `directory`, or from the user's name directories.
+/// Returns the removed names, sorted.
 ///
-/// A listener that is bound removes some such names too, so that they do not pile up.
+/// Binding a listener removes some names of dead listeners too, so that such names do not pile up.
 ///
 /// # Errors
 /// As [`names`].
@@ -191,7 +192,7 @@ fn prune_in(location: &NameDirectory) -> Result<Vec<String>, Error> {
     Ok(removed.into_iter().collect())
 }
 
-/// Returns whether the error of an attempt to connect means that this process lacks descriptors or memory. Then the
+/// Returns whether the error of an attempt to connect means that this process lacks descriptors or memory. Such an
 /// error does not tell whether a listener is there.
 fn is_shortage(error: Error) -> bool {
     matches!(error, Error::NoDescriptors | Error::NoMemory { .. })
@@ -231,8 +232,8 @@ pub(super) fn resolve(location: &NameDirectory, given: &str) -> Result<(NameDire
     Ok((location, name))
 }
 
-/// Returns the paths at which the socket file of the listener `name` can be, in the order in which it is looked for. A
-/// name that is an absolute path has that one.
+/// Returns the paths at which the socket file of the listener `name` can be, in the order in which it is looked for. If
+/// the name is an absolute path, the result is this path alone.
 pub(super) fn full(location: &NameDirectory, name: &str) -> Vec<PathBuf> {
     if name.starts_with('/') {
         return vec![PathBuf::from(name)];
@@ -249,8 +250,8 @@ pub(super) fn parted(path: &Path) -> Option<(PathBuf, String)> {
 }
 
 impl Connector {
-    /// Returns a connector for the listener whose socket file has this path, and the name of that listener; `None` if
-    /// the path is not absolute or its last part is not a name.
+    /// Returns a connector for the listener whose socket file has the path `path`, and the name of the listener; `None`
+    /// if the path is not absolute or its last part is not a name.
     pub(super) fn at(path: &Path) -> Option<(Self, String)> {
         let (directory, name) = parted(path)?;
         Some((Self::new().directory(directory), name))

@@ -16,19 +16,19 @@ use crate::os::socket::{self, credentials};
 /// notices that the descriptor is not its channel.
 const VARIABLE: &str = "STRAIT_PARENT";
 
-/// Whether this process has already taken the channel to its parent. A process can take this channel only once.
+/// Whether this process has already taken the channel to its parent. A process can take the channel only once.
 static TAKEN: AtomicBool = AtomicBool::new(false);
 
-/// Starts a child process together with a channel to it; implemented for [`Command`].
+/// Starts a child process together with a channel to the child; implemented for [`Command`].
 ///
 /// Example: [parent and child](crate#hello).
 pub trait CommandExt {
-    /// Starts the command, and makes a channel with default options, whose other end the new process takes with
-    /// [`from_parent`].
+    /// Starts the command, and makes a channel with default options. The new process takes the other end of the channel
+    /// with [`from_parent`].
     ///
     /// The child inherits one descriptor, whose number is in its environment, and no other descriptor of Strait.
     /// Messages sent before the child takes its end wait for the child. If the child exits without taking its end, this
-    /// end sees [`Error::PeerClosed`].
+    /// process sees [`Error::PeerClosed`].
     ///
     /// ```no_run
     /// use std::process::Command;
@@ -58,8 +58,8 @@ impl CommandExt for Command {
 /// [`Command`]: with `posix_spawn`, through a launcher, or from another language.
 ///
 /// The descriptor is closed on `exec` in this process and has to be inherited by the new process alone, under any
-/// number above 2. Drop the `Inheritance` once the process has started: until then this end does not see the death of
-/// the new process.
+/// number above 2. Drop the `Inheritance` when the process has started: until then this process does not see the death
+/// of the new process.
 ///
 /// ```
 /// use std::os::fd::AsRawFd;
@@ -85,8 +85,8 @@ pub struct Inheritance {
 }
 
 impl Inheritance {
-    /// The name of the environment variable, `STRAIT_PARENT`. The variable is for the new process only: that process
-    /// should not pass it on.
+    /// The name of the environment variable, `STRAIT_PARENT`. The variable is for the new process only: the new process
+    /// should not pass the variable on.
     pub const VARIABLE: &str = VARIABLE;
 
     /// Returns the value of [`VARIABLE`](Self::VARIABLE) for a process that inherits the descriptor under the number
@@ -116,14 +116,15 @@ impl AsRawFd for Inheritance {
 }
 
 impl From<Inheritance> for OwnedFd {
-    /// Returns the descriptor that the new process has to inherit. The caller closes it once the process has started.
+    /// Returns the descriptor that the new process has to inherit. The caller closes the descriptor when the process
+    /// has started.
     fn from(inheritance: Inheritance) -> Self {
         inheritance.socket
     }
 }
 
 impl Options {
-    /// Starts `command`, and makes a channel with these options, as [`CommandExt::spawn_with_channel`] does.
+    /// Starts `command`, and makes a channel with the options `self`, as [`CommandExt::spawn_with_channel`] does.
     ///
     /// # Errors
     /// As [`CommandExt::spawn_with_channel`].
@@ -146,8 +147,8 @@ impl Options {
         Ok((child, channel))
     }
 
-    /// Makes a channel with these options to a process that is started by other means than [`Command`]. Returns this
-    /// end, and the [`Inheritance`] of that process.
+    /// Makes a channel with the options `self` to a process that is started by other means than [`Command`]. Returns
+    /// this process's end, and the [`Inheritance`] of the other process.
     ///
     /// # Errors
     /// As [`Channel::over`].
@@ -161,7 +162,7 @@ impl Options {
         Ok((channel, Inheritance { socket: theirs, inode }))
     }
 
-    /// Takes this process's end of the channel to its parent, with these options, as [`from_parent`] does.
+    /// Takes this process's end of the channel to its parent, with the options `self`, as [`from_parent`] does.
     ///
     /// # Errors
     /// As [`from_parent`].
@@ -185,13 +186,13 @@ impl Options {
 }
 
 /// Takes this process's end of the channel that its parent made with [`CommandExt::spawn_with_channel`], with default
-/// options. A process can do this once. Does not block.
+/// options. A process can take this end once. Does not block.
 ///
 /// Example: [parent and child](crate#hello).
 ///
 /// # Errors
-/// A [`MeetError`]. The reason is [`Error::NoParent`] if this process was not started so; [`Error::ParentTaken`] the
-/// second time; otherwise as [`Channel::over`].
+/// A [`MeetError`]. The reason is [`Error::NoParent`] if this process was not started with such a channel;
+/// [`Error::ParentTaken`] the second time; otherwise as [`Channel::over`].
 pub fn from_parent() -> Result<Channel, MeetError> {
     Options::new().from_parent()
 }
