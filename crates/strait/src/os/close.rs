@@ -1,6 +1,6 @@
 //! Which descriptors from a peer are closed in place.
 //!
-//! The last close of a file runs code of that kind of file, in the thread that closes, and may wait for anything: for a
+//! The last close of a file runs code of the file's kind, in the closing thread. The code may wait for anything: for a
 //! file server, for a connection that lingers, for a lock of another process. Only the files listed here are known not
 //! to wait:
 //!
@@ -13,17 +13,18 @@
 //! These files look harmless, but closing them can block:
 //!
 //! * **all files that can be polled**: pipes, sockets, eventfds, timerfds, signalfds, pidfds, terminals. The last close
-//!   removes the file from every epoll instance that watches it, under that instance's lock. A process holds this lock
-//!   while it copies events to its own memory, which can be a page that never comes (userfaultfd, FUSE). Seen: an
-//!   eventfd whose close took as long as its sender liked.
+//!   removes the file from every epoll instance that watches it, under the lock of the epoll instance. A process holds
+//!   this lock while it copies events to its own memory, which can be a page that never comes (userfaultfd, FUSE).
+//!   Seen: an eventfd whose close took as long as its sender liked.
 //! * **Unix sockets**, in addition: the close also closes unread packets in the queue. And a socket found empty can be
 //!   filled just before the close.
 //! * **TCP sockets**, in addition: a socket that does not linger can be made to linger just before the close.
-//! * **epoll instances, inotify, fanotify, packet sockets, BPF, io_uring, KVM**: they wait for grace periods of the
-//!   kernel, or for each of a million entries. A userfaultfd waits for the memory lock of the process that made it.
+//! * **epoll instances, inotify, fanotify, packet sockets, BPF, io_uring, KVM**: the close waits for grace periods of
+//!   the kernel, or for each of a million entries. The close of a userfaultfd waits for the memory lock of its process.
 //! * **files on disks**, also if open for reading only: ext4, XFS and btrfs write a file out when closed after a
 //!   truncation, and free the blocks of a file without a name.
-//! * **files of a mount that is not here**: when the last of them is closed, the whole file system may be unmounted.
+//! * **files of a mount outside this process's mount namespace**: with the last close, the whole file system may be
+//!   unmounted.
 //! * **much memory**: pages are freed one by one, a GiB in some 100 ms.
 
 use std::os::fd::{AsFd, BorrowedFd};
@@ -34,8 +35,8 @@ use rustix::fs::{self, AtFlags, FileType, MemfdFlags, Statx, StatxFlags};
 /// The types of file systems whose files are in memory, as `/proc/self/mountinfo` names these types.
 const IN_MEMORY: [&str; 2] = ["tmpfs", "devtmpfs"];
 
-/// Major device number of `/dev/null` and similar devices. `ENDLESS` has the minor numbers of those devices whose
-/// closing never waits.
+/// Major device number of `/dev/null` and similar devices. `ENDLESS` has the minor numbers of the devices whose close
+/// never waits.
 const MEMORY_DEVICES: u32 = 1;
 const ENDLESS: [u32; 3] = [3, 5, 7];
 
@@ -46,12 +47,13 @@ const AT_ONCE: u64 = 256 << 10;
 /// Size in bytes of the unit in which the kernel's `stx_blocks` counts a file's blocks.
 const BLOCK: u64 = 512;
 
-/// `STATX_MNT_ID_UNIQUE`: asks for the number of a mount that no other mount ever gets. Linux 6.8 and later know it;
-/// earlier kernels ignore it. The kernel reuses the other number of a mount, `STATX_MNT_ID`, once the mount is gone.
+/// `STATX_MNT_ID_UNIQUE`: asks for the number of a mount that no other mount ever gets. Linux 6.8 and later know the
+/// flag; earlier kernels ignore it. The kernel reuses the other number of a mount, `STATX_MNT_ID`, when the mount is
+/// gone.
 const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 
-/// Returns whether closing `fd` is known to take little time and to wait for nothing; returns `false` if that is not
-/// known. Asks no file system, because such a question could wait as well.
+/// Returns whether closing `fd` is known to take little time and to wait for nothing. Asks no file system, because the
+/// answer could take as long as the close.
 ///
 /// # Cost
 /// A system call or two. In addition `/proc/self/mountinfo` is read: before Linux 6.8 for each file that is not a
@@ -74,14 +76,14 @@ fn ask(fd: BorrowedFd<'_>, what: StatxFlags) -> Option<Statx> {
     fs::statx(fd, c"", AtFlags::EMPTY_PATH | AtFlags::STATX_DONT_SYNC, what).ok()
 }
 
-/// Returns the number of the mount that a file is on, from the properties `known` of the file. `which` is the kind of
-/// number: `STATX_MNT_ID` or [`MNT_ID_UNIQUE`]. Returns `None` if the kernel did not report a number of that kind.
+/// Returns the number of the mount of a file, from the file's properties `known`. `which` is the kind of number:
+/// `STATX_MNT_ID` or [`MNT_ID_UNIQUE`]. Returns `None` if the kernel did not report a number of this kind.
 fn mount_of(known: &Statx, which: StatxFlags) -> Option<u64> {
     (known.stx_mask & which.bits() != 0).then_some(known.stx_mnt_id)
 }
 
-/// Returns whether the file `fd`, which is in memory, uses at most [`AT_ONCE`] bytes; returns `false` also if the
-/// kernel does not tell.
+/// Returns whether the file `fd`, which is in memory, uses at most [`AT_ONCE`] bytes. Returns `false` if the kernel
+/// does not tell.
 fn has_little(fd: BorrowedFd<'_>) -> bool {
     ask(fd, StatxFlags::BLOCKS).is_some_and(|known| known.stx_blocks <= AT_ONCE / BLOCK)
 }
@@ -89,13 +91,13 @@ fn has_little(fd: BorrowedFd<'_>) -> bool {
 /// The largest number of mounts of in-memory file systems that this process remembers.
 const REMEMBERED: usize = 8;
 
-/// The unique numbers of mounts of in-memory file systems that held files of peers; 0 in unused entries. A mount seen
-/// in this process's mount namespace is assumed to stay there: a peer cannot unmount it. If this process leaves its
-/// mount namespace or unmounts the file system, the last close of a file there may free all memory of that file system.
+/// The unique numbers of mounts of in-memory file systems with files of peers; 0 in unused entries. A mount seen in
+/// this process's mount namespace is assumed to stay there: a peer cannot unmount it. If this process leaves its mount
+/// namespace or unmounts the file system, the last close of a file there may free all memory of the file system.
 static REMEMBERED_MOUNTS: [AtomicU64; REMEMBERED] = [const { AtomicU64::new(0) }; REMEMBERED];
 
-/// Returns whether the file `fd` is on the kernel's internal mount for memfds, or on a mount of this process's mount
-/// namespace that has a file system in memory. `known` has the mount's unique number, if the kernel reports it.
+/// Returns whether the file `fd` is on the kernel's internal mount for memfds, or on an in-memory file system mounted
+/// in this process's mount namespace. `known` has the mount's unique number, if the kernel reports it.
 fn is_in_memory(fd: BorrowedFd<'_>, known: &Statx) -> bool {
     let unique = mount_of(known, MNT_ID_UNIQUE);
     let remembered = |unique| REMEMBERED_MOUNTS.iter().any(|mount| mount.load(Ordering::Relaxed) == unique);
@@ -106,15 +108,14 @@ fn is_in_memory(fd: BorrowedFd<'_>, known: &Statx) -> bool {
     let found = mount.is_some_and(|mount| mount == mount_of_memory() || is_mounted_memory(mount));
     if found && let Some(unique) = unique {
         let keep = |mount: &&AtomicU64| mount.compare_exchange(0, unique, Ordering::Relaxed, Ordering::Relaxed).is_ok();
-        // If there is no room, the next file of this mount is looked up again.
+        // If there is no room, the mount is looked up again for its next file.
         let _ = REMEMBERED_MOUNTS.iter().find(keep);
     }
     found
 }
 
-/// Asks the kernel for the number of the mount that contains all memfds, and stores it; does nothing if this process
-/// has stored the number before. A process calls this when it makes a link, because a sandbox may refuse the system
-/// calls later.
+/// Asks the kernel for the number of the mount of all memfds, and stores the number; does nothing if a number is stored
+/// already. A process calls this function when it makes a link, because a sandbox may refuse the system calls later.
 pub(crate) fn look_up() {
     mount_of_memory();
 }
@@ -148,7 +149,7 @@ mod tests {
     use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
     thread_local! {
-        /// The number of times that this thread has read the list of mounts.
+        /// The number of times that the thread has read the list of mounts.
         pub(super) static LOOKED: std::cell::Cell<u32> = const { std::cell::Cell::new(0) };
     }
 

@@ -1,7 +1,7 @@
-//! The descriptors on which a wait set sleeps: an epoll instance, and an eventfd of this process alone.
+//! The descriptors on which a wait set sleeps: an epoll instance, and an eventfd that only this process has.
 //!
-//! No eventfd is ever shared with a peer: a peer could fill the counter of the eventfd, so that a write by this process
-//! would block.
+//! No eventfd is ever shared with a peer: a peer could fill the counter of the eventfd, and then a write by this
+//! process would block.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -19,16 +19,16 @@ pub(crate) fn create() -> Result<OwnedFd, Error> {
     call("epoll_create1", || epoll::create(epoll::CreateFlags::CLOEXEC)).named("epoll_create1")
 }
 
-/// Makes the epoll instance watch `fd` for reading and for a hang-up. Events of this descriptor carry `number`. Fails
-/// if the instance watches the descriptor already.
+/// Makes the epoll instance watch `fd` for reading and for a hang-up. Events of the descriptor carry `number`. Fails if
+/// the instance watches the descriptor already.
 pub(crate) fn add(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> Result<(), Error> {
     let flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
     call("epoll_ctl", || epoll::add(epoll, fd, epoll::EventData::new_u64(number), flags)).named("epoll_ctl")
 }
 
-/// Makes the epoll instance report `fd` once, under `number`, when it is readable or writable, as asked for; always also
-/// on an error or a hang-up. A file that epoll does not support is left out: such a file is always ready. Fails if the
-/// instance watches the descriptor already.
+/// Makes the epoll instance report `fd` once, under `number`, when the descriptor is readable or writable, as `wanted`
+/// asks; always also on an error or a hang-up. A file that epoll does not support is left out: such a file is always
+/// ready. Fails if the instance watches the descriptor already.
 pub(crate) fn add_once(epoll: &OwnedFd, fd: impl AsFd, number: u64, wanted: Wanted) -> Result<(), Error> {
     match call("epoll_ctl", || epoll::add(epoll, fd, epoll::EventData::new_u64(number), wanted.once())) {
         Err(Errno::PERM) => Ok(()),
@@ -36,7 +36,8 @@ pub(crate) fn add_once(epoll: &OwnedFd, fd: impl AsFd, number: u64, wanted: Want
     }
 }
 
-/// Makes the epoll instance, which watches `fd`, report it once more under `number`: now, if `fd` is ready now.
+/// Makes the epoll instance, which watches `fd`, report the descriptor once more under `number`: now, if `fd` is ready
+/// now.
 pub(crate) fn watch_once(epoll: &OwnedFd, fd: impl AsFd, number: u64, wanted: Wanted) -> Result<(), Error> {
     let data = epoll::EventData::new_u64(number);
     call("epoll_ctl(MOD)", || epoll::modify(epoll, fd.as_fd(), data, wanted.once())).named("epoll_ctl")
@@ -58,8 +59,8 @@ impl Wanted {
     }
 }
 
-/// Returns which of the `wanted` events of `fd` have come, without waiting. An error or a hang-up counts as both: the
-/// next read or write returns at once.
+/// Returns the `wanted` events of `fd` that have come, without waiting. An error or a hang-up counts as both events:
+/// the next read or write returns at once.
 pub(crate) fn look(fd: impl AsFd, wanted: Wanted) -> Result<Wanted, Error> {
     let mut flags = PollFlags::empty();
     flags.set(PollFlags::IN | PollFlags::RDHUP, wanted.readable);
@@ -80,15 +81,15 @@ pub(crate) fn look(fd: impl AsFd, wanted: Wanted) -> Result<Wanted, Error> {
     })
 }
 
-/// Changes what the epoll instance watches `fd` for: reading, a hang-up and, if `for_room` is set, room to write.
-/// Events of this descriptor then carry `number`. Returns whether the change succeeded.
+/// Changes the events for which the epoll instance watches `fd`: reading, a hang-up and, if `for_room` is set, room to
+/// write. Events of the descriptor then carry `number`. Returns whether the change succeeded.
 pub(crate) fn watch(epoll: &OwnedFd, fd: impl AsFd, number: u64, for_room: bool) -> bool {
     let mut flags = epoll::EventFlags::IN | epoll::EventFlags::RDHUP;
     flags.set(epoll::EventFlags::OUT, for_room);
     call("epoll_ctl(MOD)", || epoll::modify(epoll, fd.as_fd(), epoll::EventData::new_u64(number), flags)).is_ok()
 }
 
-/// Makes the epoll instance watch `fd` for reading, and its events carry `number`; changes nothing if the instance
+/// Makes the epoll instance watch `fd` for reading, with `number` in its events; changes nothing if the instance
 /// watches the descriptor already. Returns whether the instance watches the descriptor now.
 pub(crate) fn add_again(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> bool {
     let flags = epoll::EventFlags::IN;
@@ -100,12 +101,11 @@ pub(crate) fn remove(epoll: &OwnedFd, fd: impl AsFd) {
     let _ = call("epoll_ctl(DEL)", || epoll::delete(epoll, fd));
 }
 
-/// Buffer into which [`wait`] puts the events that one call returns: at most 64.
+/// Buffer into which [`wait`] puts the events of one call: at most 64.
 pub(crate) type Found = [std::mem::MaybeUninit<epoll::Event>; 64];
 
-/// Sleeps until a descriptor that the epoll instance watches is ready, for at most `limit` (without end if it is
-/// `None`). Returns the numbers that the events of the ready descriptors carry: none if `limit` has passed or a signal
-/// ended the sleep.
+/// Sleeps until a descriptor that the epoll instance watches is ready, for at most `limit` (`None`: without a limit).
+/// Returns the numbers in the events of the ready descriptors: none if `limit` has passed or a signal ended the sleep.
 pub(crate) fn wait<'a>(
     epoll: &OwnedFd,
     found: &'a mut Found,
@@ -114,7 +114,7 @@ pub(crate) fn wait<'a>(
     let mut limit = limit
         .map(|d| Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() });
     if held::is_holding() {
-        // The sleep lets signals through; the call below does not sleep.
+        // The sleep in `held::poll` lets signals through; the call of `epoll_wait` below does not sleep.
         match call("ppoll", || held::poll(&mut [PollFd::new(epoll, PollFlags::IN)], limit.as_ref())) {
             Ok(_) => {}
             Err(Errno::INTR) => {
@@ -141,7 +141,7 @@ pub(crate) fn timer() -> Result<OwnedFd, Error> {
         .named("timerfd_create")
 }
 
-/// Makes the timer readable once `after` has passed from now, and not readable until then. Returns `false` if the
+/// Makes the timer readable when `after` has passed from now, and not readable until then. Returns `false` if the
 /// kernel refused.
 pub(crate) fn set_timer(timer: &OwnedFd, after: Duration) -> bool {
     let never = Timespec { tv_sec: 0, tv_nsec: 0 };
@@ -155,7 +155,7 @@ pub(crate) fn wake_fd() -> Result<OwnedFd, Error> {
     call("eventfd", || eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)).named("eventfd")
 }
 
-/// Makes the wake fd `fd` readable, so that a sleep in `poll` or `epoll` on this wake fd ends.
+/// Makes the wake fd `fd` readable: a sleep in `poll` or `epoll` on the wake fd ends.
 pub(crate) fn signal(fd: &OwnedFd) {
     // Only a full counter refuses the write, and then the wake fd is readable anyway.
     let _ = call("write", || rustix::io::write(fd, &1u64.to_ne_bytes()));

@@ -1,12 +1,12 @@
 //! The fd reaper: threads that close descriptors which a peer sent and the program did not take, and descriptors of the
-//! library's own whose close takes long.
+//! library whose close takes long.
 //!
 //! A file system, another process or the other side of a connection can make the close of a descriptor take any time.
-//! So a thread closes the descriptor, and only then drops the charge for it.
+//! So a thread closes the descriptor, and only then drops the charge for the descriptor.
 //!
-//! Each account with waiting descriptors gets a thread of its own, as long as there are no more than [`MOST_THREADS`].
-//! So if the descriptors of one peer block their thread for ever, descriptors of other peers are still closed, unless
-//! that many peers do the same. A thread exits when no descriptor is left for it to close.
+//! Each account with waiting descriptors gets a thread of its own, up to [`MOST_THREADS`] threads in all. So if the
+//! descriptors of one peer block their thread for ever, descriptors of other peers are still closed, unless
+//! [`MOST_THREADS`] peers do the same. A thread exits when no descriptor is left for it to close.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -25,16 +25,16 @@ const MOST_THREADS: usize = 16;
 /// Stack size in bytes of each thread that closes descriptors.
 const STACK: usize = 256 << 10;
 
-/// A descriptor that waits until a thread of the fd reaper closes it.
+/// A descriptor that waits for a thread of the fd reaper to close it.
 struct Waiting {
-    /// The descriptor to close. It is dropped, and so closed, before the field `_charge` is dropped, because a struct's
-    /// fields are dropped in their order.
+    /// The descriptor to close. A struct's fields are dropped in their order. So the descriptor is closed before the
+    /// field `_charge` is dropped.
     _fd: OwnedFd,
     _charge: Box<dyn Send>,
 }
 
 /// The descriptors that wait to be closed at the charge of one account, and whether a thread of the fd reaper works on
-/// this queue.
+/// the queue.
 #[derive(Default)]
 struct Queue {
     waiting: VecDeque<Waiting>,
@@ -65,8 +65,8 @@ impl Closers {
         starts
     }
 
-    /// Returns the number of an account that has waiting descriptors and no thread. The caller must start a thread for
-    /// the account; the thread is already counted as running. Returns `None` if there is no such account, or if
+    /// Returns the number of an account with waiting descriptors and without a thread. The caller must start a thread
+    /// for the account; the thread is already counted as running. Returns `None` if there is no such account, or if
     /// [`MOST_THREADS`] threads run.
     fn without_thread(&mut self) -> Option<usize> {
         if self.threads >= MOST_THREADS {
@@ -79,9 +79,9 @@ impl Closers {
     }
 
     /// Returns the descriptor that the calling thread must close next; `account` is the number of the account for which
-    /// the thread works. If another account has waiting descriptors and no thread, the thread changes to that account,
-    /// and this call stores its number in `account`. Returns `None` if the account has nothing left to close; the
-    /// thread must then end, and is no longer counted.
+    /// the thread works. If another account has waiting descriptors and no thread, the thread changes to the other
+    /// account, and the call stores its number in `account`. Returns `None` if the account has nothing left to close;
+    /// the thread must then end, and is no longer counted.
     fn next(&mut self, account: &mut usize) -> Option<Waiting> {
         let others = self.queues.range(*account + 1..).chain(self.queues.range(..*account));
         let waits = others.filter(|(_, queue)| !queue.has_thread).map(|(other, _)| *other).next();
@@ -110,17 +110,17 @@ impl Closers {
     }
 }
 
-/// Makes a thread of the fd reaper close `fd` and then drop `charge`. `account` is the number of the account that is
-/// charged for the descriptor. Returns `false` if a new thread was needed and could not be started: the descriptor
-/// waits, and the caller must call [`start_again`] later.
+/// Makes a thread of the fd reaper close `fd` and then drop `charge`. `account` is the number of the account charged
+/// for the descriptor. Returns `false` if a new thread was needed and could not be started: the descriptor waits, and
+/// the caller must call [`start_again`] later.
 #[must_use]
 pub(crate) fn close(fd: OwnedFd, account: usize, charge: Box<dyn Send>) -> bool {
     let starts = unpoisoned(CLOSERS.get()).add(account, Waiting { _fd: fd, _charge: charge });
     !starts || start(account)
 }
 
-/// Starts the thread that works on the queue of the account with number `account`. The caller has counted the thread as
-/// running already. Returns `false`, and no longer counts the thread, if it could not be started.
+/// Starts the thread for the queue of the account with number `account`. The caller has counted the thread as running
+/// already. If the thread could not be started, returns `false` and no longer counts the thread.
 fn start(account: usize) -> bool {
     let started = background::start(c"strait-close", STACK, move || run(account));
     if !started {
@@ -154,15 +154,15 @@ fn run(mut account: usize) {
     }
 }
 
-/// How long [`PacketRemoval::comes_back`] waits for the thread that removes a packet. A thread that has almost nothing
-/// to do needs less, even on a loaded machine.
+/// How long [`PacketRemoval::comes_back`] waits for the thread that removes a packet. A thread with almost nothing to
+/// do needs less, even on a loaded machine.
 const TIMEOUT: Duration = Duration::from_millis(250);
 
 /// The removal of one packet from a socket, by a thread of its own. The kernel drops the packet's descriptors together
-/// with the packet, which may block the thread. But the kernel copies the packet's bytes before that. So other threads
-/// can see that the packet is removed while the thread still blocks.
+/// with the packet, which may block the thread. But the kernel copies the packet's bytes first. So other threads can
+/// see that the packet is removed while the thread still blocks.
 pub(crate) struct PacketRemoval {
-    /// The bytes of the packet once the packet is removed. Before that, the complement of the bytes that the caller has
+    /// The bytes of the packet after the removal. Before the removal, the complement of the bytes that the caller has
     /// seen in the packet, so that the two differ.
     bytes: SharedBytes,
     /// Whether the thread has removed the packet; `None` until the system call of the thread has returned.
@@ -171,8 +171,8 @@ pub(crate) struct PacketRemoval {
 }
 
 impl PacketRemoval {
-    /// Starts a thread that removes the packet at the head of the socket's queue. `shown` are the packet's bytes, which
-    /// the caller has seen without removing the packet.
+    /// Starts a thread that removes the packet at the head of the socket's queue. `shown` holds the packet's bytes,
+    /// which the caller has seen without removing the packet.
     ///
     /// # Errors
     /// [`Error::System`] if no thread could be started.
@@ -193,11 +193,11 @@ impl PacketRemoval {
         }
     }
 
-    /// Waits until the packet is removed, and returns `true` even if the thread still blocks then. `shown` are the
+    /// Waits until the packet is removed, and returns `true` even if the thread still blocks then. `shown` holds the
     /// packet's bytes, as given to [`PacketRemoval::begin`]. Returns `false` if the packet could not be removed.
     pub(crate) fn wait(&self, shown: &[u8]) -> bool {
-        /// Time between two checks whether the kernel has copied the packet's bytes, which shows that the packet is
-        /// removed from the socket: 1 ms, about as long as the removal of a packet takes if nothing blocks.
+        /// Time between two checks whether the kernel has copied the packet's bytes: 1 ms, about as long as the removal
+        /// of a packet takes if nothing blocks. The copied bytes show that the packet is removed from the socket.
         const MOMENT: Duration = Duration::from_millis(1);
         let mut over = unpoisoned(&self.over);
         loop {
@@ -209,8 +209,8 @@ impl PacketRemoval {
         }
     }
 
-    /// Waits up to [`TIMEOUT`] until the system call that removes the packet has returned in the thread. Returns
-    /// whether it has.
+    /// Waits up to [`TIMEOUT`] for the return of the system call that removes the packet. Returns whether the system
+    /// call has returned.
     pub(crate) fn comes_back(&self) -> bool {
         let over = self.turn.wait_timeout_while(unpoisoned(&self.over), TIMEOUT, |over| over.is_none());
         over.unwrap_or_else(PoisonError::into_inner).0.is_some()
@@ -242,7 +242,7 @@ mod tests {
         struct Charge(std::io::PipeReader, mpsc::Sender<bool>);
         impl Drop for Charge {
             fn drop(&mut self) {
-                // This wait ends at once: the only writer was closed before.
+                // The read does not block: the only writer was closed before.
                 rustix::io::ioctl_fionbio(&self.0, true).unwrap();
                 let is_closed = self.0.read(&mut [0]).is_ok_and(|len| len == 0);
                 self.1.send(is_closed).unwrap();

@@ -3,8 +3,8 @@
 //! Objects of the parent do not belong to the child: otherwise two processes would be the same end of a channel. So
 //! each object records the process that made it ([`Born`]). In any other process the object's calls fail with
 //! [`Error::Forked`], and its drop touches nothing that the parent still uses: no shared memory, no socket, and no lock
-//! (which a thread that exists only in the parent may hold). Objects made by the child work: state of the process as a
-//! whole is created anew in the child ([`PerProcess`]).
+//! (a thread that exists only in the parent may hold the lock). Objects made by the child work: state of the process as
+//! a whole is created anew in the child ([`PerProcess`]).
 //!
 //! The child does not inherit mappings at all (`MADV_DONTFORK`). So a missed check could crash the child, or harm its
 //! own mappings, but never the parent. A child detects the fork by a page that the kernel clears in the child
@@ -16,36 +16,36 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
 use crate::error::Error;
 use crate::os::memory;
 
-/// The number of a process that is not a forked child of a process with objects of this library. (These are numbers of
-/// this library, not pids.)
+/// The number of a process that is not a forked child of a process with objects of the library. (The numbers here are
+/// the library's own, not pids.)
 const FIRST: u32 = 1;
 
-/// The address of the page that holds the number of this process; null until the page is created. The kernel clears the
-/// page in a forked child, so the number is 0 in a child that has not created an object yet.
+/// The address of the page with the number of this process; null until the page is created. The kernel clears the page
+/// in a forked child, so the number is 0 in a child that has not created an object yet.
 static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
 
-/// The highest number that this process or an ancestor has had. It is raised before the new number is used, so that a
-/// child never has the number of an ancestor.
+/// The highest number that this process or an ancestor has had. Raised before the new number is used, so that a child
+/// never has the number of an ancestor.
 static LATEST: AtomicU32 = AtomicU32::new(FIRST);
 
 /// Unless this process has a number already, gives the process a number of its own (not its pid), and creates the page
-/// that holds the number. Must be called before the process creates its first object of this library.
+/// for the number. Must be called before the process creates its first object of the library.
 ///
 /// # Errors
 /// The errors of the system calls that create the page.
 pub(crate) fn arm() -> Result<(), Error> {
     if PAGE.load(Ordering::Acquire).is_null() {
         let page = memory::map_wiped_on_fork()?.cast::<AtomicU32>();
-        // SAFETY: this is a fresh page of zeroes, aligned, never unmapped, and used by this module only.
+        // SAFETY: the page is fresh, zeroed, aligned, never unmapped, and used by this module only.
         unsafe { page.as_ref() }.store(LATEST.load(Ordering::Relaxed), Ordering::Relaxed);
-        // If two threads call this function at once, one thread installs its page, and the page of the other stays
+        // If two threads call `arm` at once, one thread installs its page, and the page of the other thread stays
         // unused.
         let _ = PAGE.compare_exchange(ptr::null_mut(), page.as_ptr(), Ordering::AcqRel, Ordering::Relaxed);
     }
     if current() == 0 {
         let number = LATEST.fetch_add(1, Ordering::SeqCst) + 1;
         if let Some(page) = page() {
-            // Another thread of this process may have been faster.
+            // Another thread of the process may have been faster.
             let _ = page.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
         }
     }
@@ -54,19 +54,18 @@ pub(crate) fn arm() -> Result<(), Error> {
 
 #[inline]
 fn page() -> Option<&'static AtomicU32> {
-    // SAFETY: the pointer is null, or to the page, which is never unmapped.
+    // SAFETY: the pointer is null, or points to the page, which is never unmapped.
     unsafe { PAGE.load(Ordering::Acquire).as_ref() }
 }
 
-/// Returns the number of this process (not its pid); 0 in a forked child that has not created an object of this library
+/// Returns the number of this process (not its pid); 0 in a forked child that has not created an object of the library
 /// yet.
 #[inline]
 fn current() -> u32 {
     page().map_or(FIRST, |page| page.load(Ordering::Relaxed))
 }
 
-/// The number (not the pid) of the process in which an object was made. Forked children of that process have other
-/// numbers.
+/// The number (not the pid) of the process that made an object. Forked children of the process have other numbers.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Born(u32);
 
@@ -78,23 +77,23 @@ impl Born {
         Self(current())
     }
 
-    /// Returns whether the object that stores this number was made in another process than the current one. The other
+    /// Returns whether the object with this number was made in another process than the current process. The other
     /// process is then an ancestor: the current process has inherited the object by `fork`.
     #[inline]
     pub(crate) fn is_elsewhere(self) -> bool {
         self.0 != current()
     }
 
-    /// Fails with [`Error::Forked`] if the object that stores this number was made in an ancestor of the current
-    /// process, and not in the current process.
+    /// Fails with [`Error::Forked`] if the object with this number was made in an ancestor of the current process.
     #[inline]
     pub(crate) fn check(self) -> Result<(), Error> {
         if self.is_elsewhere() { Err(Error::Forked) } else { Ok(()) }
     }
 }
 
-/// An object of type `T`, once in each process. A forked child gets an object of its own at its first use, and leaves
-/// its parent's object untouched: another thread of the parent may have been changing it during the fork.
+/// An object of type `T`, once in each process. A forked child makes an object of its own at the first use. The child
+/// leaves its parent's object untouched: another thread of the parent may have been changing the object during the
+/// fork.
 #[derive(Debug)]
 pub struct PerProcess<T: 'static> {
     state: AtomicPtr<ProcessState<T>>,
@@ -108,8 +107,7 @@ struct ProcessState<T> {
 }
 
 impl<T: Send + Sync> PerProcess<T> {
-    /// Creates a `PerProcess` and does not make the object yet: in each process the first use calls `make`, which makes
-    /// the object.
+    /// Creates a `PerProcess` without an object: in each process, the first use calls `make` to make the object.
     pub const fn new(make: fn() -> T) -> Self {
         Self { state: AtomicPtr::new(ptr::null_mut()), make }
     }
@@ -126,7 +124,7 @@ impl<T: Send + Sync> PerProcess<T> {
 
     #[inline]
     fn current_state(&'static self) -> Option<&'static ProcessState<T>> {
-        // SAFETY: the pointer is null, or to a box that `renew` leaked.
+        // SAFETY: the pointer is null, or points to a box that `renew` leaked.
         unsafe { self.state.load(Ordering::Acquire).as_ref() }
     }
 
@@ -135,12 +133,12 @@ impl<T: Send + Sync> PerProcess<T> {
         let born = Born::here();
         let fresh = Box::into_raw(Box::new(ProcessState { born, value: (self.make)() }));
         let swap = |old: *mut ProcessState<T>| {
-            // SAFETY: the pointer is null, or to a box that was leaked here.
+            // SAFETY: the pointer is null, or points to a box that `renew` leaked.
             let is_ours = unsafe { old.as_ref() }.is_some_and(|state| state.born == born);
             (!is_ours).then_some(fresh)
         };
         if self.state.fetch_update(Ordering::AcqRel, Ordering::Acquire, swap).is_err() {
-            // SAFETY: the box was made above and is not shared, because another thread of this process was faster.
+            // SAFETY: the box was made above and is not shared, because another thread of the process was faster.
             drop(unsafe { Box::from_raw(fresh) });
         }
         &self.current_state().expect("it was put there").value
@@ -187,8 +185,8 @@ pub(crate) mod tests {
         static STATE: PerProcess<std::sync::Mutex<u32>> = PerProcess::new(Default::default);
         let mut state = STATE.get().lock().unwrap();
         *state = 7;
-        // The test's own thread holds the lock; to the child this looks like a lock held by a thread that it does not
-        // have.
+        // The test's own thread holds the lock. To the child, the lock seems held by a thread that exists only in the
+        // parent.
         assert!(holds_in_a_child(|| STATE.get().try_lock().is_ok_and(|state| *state == 0)));
         drop(state);
         assert_eq!(*STATE.get().lock().unwrap(), 7);

@@ -18,7 +18,7 @@ use crate::signals;
 pub(crate) enum Scope {
     /// Only threads of this process may sleep on the word.
     Private,
-    /// Threads of every process that has the memory of the word mapped may sleep on the word.
+    /// Threads of every process with a mapping of the word's memory may sleep on the word.
     Shared,
 }
 
@@ -31,8 +31,8 @@ impl Scope {
     }
 }
 
-/// Sleeps while `word` has the value `expected`, for at most `limit` (without end if it is `None`). May return at any
-/// time without a reason; the caller must load the word again. Fails only if the kernel refuses futexes.
+/// Sleeps while `word` has the value `expected`, for at most `limit` (`None`: without a limit). May return at any time
+/// without a reason; the caller must load the word again. Fails only if the kernel refuses futexes.
 pub(crate) fn wait(word: &AtomicU32, expected: u32, scope: Scope, limit: Option<Duration>) -> Result<(), Error> {
     let opened = Opened::new();
     if opened.as_ref().is_some_and(Opened::came) {
@@ -66,7 +66,7 @@ pub(crate) const MOST_WORDS: usize = 17;
 pub(crate) type Expected<'a> = (&'a AtomicU32, u32, Scope);
 
 /// Sleeps while all the given words, at most [`MOST_WORDS`], have their expected values, for at most `limit`. May
-/// return at any time without a reason. If a waker ended the sleep, returns the index of the word of that wake-up; the
+/// return at any time without a reason. If a waker ended the sleep, returns the index of the word of the wake-up; the
 /// word need not have changed. Returns `None` in all other cases. Fails if the kernel (before Linux 5.16) or a filter
 /// refuses the call.
 pub(crate) fn wait_for_any<'a>(

@@ -2,8 +2,8 @@
 
 use std::cell::{Cell, RefCell};
 
-/// An action of a fuzzer. This thread runs the action at a hook: a place in the library where a peer could act in the
-/// middle of a call.
+/// An action of a fuzzer. The fuzzer's thread runs the action at a hook: a place in the library where a peer could act
+/// in the middle of a call.
 type Action = Box<dyn FnOnce()>;
 
 thread_local! {
@@ -12,21 +12,21 @@ thread_local! {
     static TOKENS: Cell<Option<u64>> = const { Cell::new(None) };
 }
 
-/// Makes this thread call `action` once: right before the access to shared memory that follows `steps` further
-/// accesses, and so in the middle of a call.
+/// Makes the calling thread call `action` once, in the middle of a call: right before the access to shared memory that
+/// follows `steps` further accesses.
 pub fn at_step(steps: u32, action: impl FnOnce() + 'static) {
     STEPS_LEFT.set(steps.saturating_add(1));
     ACTION.set(Some(Box::new(action)));
 }
 
-/// Cancels the action that [`at_step`] has set for this thread. Returns whether the action had not run yet.
+/// Cancels the action that [`at_step`] has set for the calling thread. Returns whether the action had not run yet.
 pub fn no_more_steps() -> bool {
     STEPS_LEFT.set(0);
     ACTION.take().is_some()
 }
 
-/// Counts an access of this thread to shared memory. If this is the access before which [`at_step`] has set an action,
-/// runs the action.
+/// Counts an access of the calling thread to shared memory. If [`at_step`] has set an action before this access, runs
+/// the action.
 #[inline]
 pub(crate) fn step() {
     let left = STEPS_LEFT.get();
@@ -40,14 +40,14 @@ pub(crate) fn step() {
     }
 }
 
-/// Makes the tokens (random numbers that name rings or permit connections) that this thread creates from now on the
-/// same in every run. They are computed from the numbers `from`, `from` + 1 and so on.
+/// Makes the tokens (random numbers that name rings or permit connections) that the calling thread creates from now on
+/// the same in every run. The tokens are computed from the numbers `from`, `from` + 1 and so on.
 pub fn number_tokens(from: u64) {
     TOKENS.set(Some(from));
 }
 
-/// Returns the next token of this thread if [`number_tokens`] was called on it; otherwise `None`, and the token must be
-/// random.
+/// Returns the next token of the calling thread after a call of [`number_tokens`]; otherwise `None`, and the token must
+/// be random.
 pub(crate) fn token() -> Option<u128> {
     let number = TOKENS.get()?;
     TOKENS.set(Some(number + 1));

@@ -15,22 +15,22 @@ use crate::error::Error;
 /// The number by which `statfs(2)` names tmpfs, the file system of every memfd without huge pages.
 pub(super) const TMPFS_MAGIC: u64 = 0x0102_1994;
 
-/// How often sealing a memfd against writes is tried again after `EBUSY`. Without this, sealing failed once in about
-/// half a million times although no writable mapping was left, because the kernel held a page for a moment.
+/// How often sealing a memfd against writes is tried again after `EBUSY`. With a single try, sealing failed once in
+/// about half a million times although no writable mapping was left, because the kernel held a page for a moment.
 const SEAL_TRIES: usize = 8;
 
-/// Returns the seals without which an access to a mapping of a file could fault: neither the size nor the seals of the
-/// file can then change.
+/// Returns the seals without which an access to a mapping of a file could fault: with them, neither the size nor the
+/// seals of the file can change.
 fn size_seals() -> SealFlags {
     SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
 }
 
-/// Creates a memfd of `len` bytes, to which seals can be added. The error names the call that the kernel refused.
+/// Creates a memfd of `len` bytes, to which seals can be added. The error names the refused system call.
 pub(crate) fn memfd(name: &str, len: usize) -> Result<OwnedFd, Error> {
     let flags = MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING;
     let create = |flags| call("memfd_create", || fs::memfd_create(name, flags));
     let fd = match create(flags | MemfdFlags::NOEXEC_SEAL) {
-        // Before Linux 6.3 this flag is unknown; no other refusal has this error.
+        // Linux before 6.3 does not know the flag `NOEXEC_SEAL`; no other refusal has the error EINVAL.
         Err(Errno::INVAL) => create(flags),
         made => made,
     }
@@ -40,8 +40,8 @@ pub(crate) fn memfd(name: &str, len: usize) -> Result<OwnedFd, Error> {
     Ok(fd)
 }
 
-/// Fails with EFBIG if a file of `len` bytes would exceed `RLIMIT_FSIZE`. Without this check, growing a file over that
-/// limit, or writing behind it, would kill this process with SIGXFSZ. The error names the system call `what`.
+/// Fails with EFBIG if a file of `len` bytes would exceed `RLIMIT_FSIZE`. Without this check, growing a file over the
+/// limit, or writing behind the limit, would kill this process with SIGXFSZ. The error names the system call `what`.
 pub(crate) fn check_file_size_limit(what: &'static str, len: usize) -> Result<(), Error> {
     let limit = rustix::process::getrlimit(rustix::process::Resource::Fsize).current;
     match limit {
@@ -62,11 +62,11 @@ pub(crate) fn seal_all(fd: impl AsFd) -> Result<(), Error> {
 }
 
 /// Seals the memfd `fd` of `len` bytes against every change, and returns a sealed memfd. This process must have made
-/// `fd` with [`memfd`] and have mapped it only to fill it.
+/// `fd` with [`memfd`] and have mapped the memfd only to fill it.
 ///
 /// If another process still has the original mapped, the result is a sealed copy with the name `name`. Another process
-/// can have it mapped if a thread forks a child between `mmap` and `madvise(MADV_DONTFORK)`: the child has the mapping
-/// until it executes a program, perhaps never.
+/// can have a mapping if a thread forks a child between `mmap` and `madvise(MADV_DONTFORK)`: the child keeps the
+/// mapping until it executes a program, perhaps never.
 pub(crate) fn sealed(fd: OwnedFd, name: &str, len: usize) -> Result<OwnedFd, Error> {
     match try_to_seal(&fd) {
         Err(Errno::BUSY) => {}
@@ -78,7 +78,8 @@ pub(crate) fn sealed(fd: OwnedFd, name: &str, len: usize) -> Result<OwnedFd, Err
     while at < len {
         let piece = &mut piece[..(len - at).min(64 << 10)];
         match call("pread", || rustix::io::pread(&fd, &mut *piece, at as u64)) {
-            // This process gave the memfd its size; only a process that may write to it can have changed that.
+            // This process gave the memfd its size; only a process that may write to the memfd can have changed the
+            // size.
             Ok(0) => return Err(failed("pread", Errno::IO)),
             Ok(read) => {
                 write_at(&copy, &piece[..read], at as u64)?;
@@ -105,7 +106,7 @@ fn try_to_seal(fd: impl AsFd) -> Result<(), Errno> {
     }
 }
 
-/// Properties of a memfd that a peer sent, which [`check_memfd`] has read from the kernel.
+/// Properties of a memfd from a peer, which [`check_memfd`] has read from the kernel.
 pub(crate) struct Checked {
     /// The real size of the memfd in bytes, which no longer changes.
     pub(crate) len: usize,
@@ -117,18 +118,19 @@ pub(crate) struct Checked {
     pub(crate) writable: bool,
 }
 
-/// Returns the properties of `fd` if it is a memfd whose size is sealed; otherwise `None`. Access to a mapping of any
-/// other file could fault or stall. An error reports a failed system call, not a property of the descriptor.
+/// Returns the properties of `fd` if the descriptor is a memfd with a sealed size; otherwise `None`. Access to a
+/// mapping of any other file could fault or stall. An error reports a failed system call, not a property of the
+/// descriptor.
 pub(crate) fn check_memfd(fd: BorrowedFd<'_>) -> Result<Option<Checked>, Error> {
     let seals = match call("fcntl(F_GET_SEALS)", || fs::fcntl_get_seals(fd)) {
-        // Files of this kind have no seals.
+        // Files of this kind do not support seals.
         Err(Errno::INVAL | Errno::BADF) => return Ok(None),
         seals => seals.named("fcntl(F_GET_SEALS)")?,
     };
     if !seals.contains(SealFlags::SHRINK | SealFlags::GROW) {
         return Ok(None);
     }
-    // Other files can have seals too (hugetlbfs), with other rules for faults.
+    // Files of other file systems can have seals too (hugetlbfs), with other rules for faults.
     let system = rustix::io::retry_on_intr(|| call("fstatfs", || fs::fstatfs(fd))).named("fstatfs")?;
     if system.f_type as u64 != TMPFS_MAGIC {
         return Ok(None);
@@ -158,16 +160,17 @@ pub(crate) fn write_at(fd: impl AsFd, mut bytes: &[u8], mut offset: u64) -> Resu
 }
 
 /// Writes the `len` bytes of memory from `from` on to the file `to`, in one system call; the memory may change
-/// meanwhile. Returns how many bytes the file has accepted; fails with [`Error::WouldBlock`] if it accepts none now.
-/// Raises no signal.
+/// meanwhile. Returns how many bytes the file has accepted. Fails with [`Error::WouldBlock`] if the file accepts none
+/// now. Raises no signal.
 ///
 /// # Safety
 /// `len` bytes from `from` on are mapped for reading.
 pub(crate) unsafe fn write_from(to: BorrowedFd<'_>, from: *const u8, len: usize) -> Result<usize, Error> {
     loop {
-        // Rust does not permit a slice of memory that changes.
+        // A slice is not possible: Rust permits no slice of memory that changes.
         let write = || {
-            // SAFETY: the caller's promise; the borrow keeps the descriptor open.
+            // SAFETY: the caller promises that the `len` bytes are mapped for reading; the borrow keeps the descriptor
+            // open.
             let written = unsafe { libc::write(to.as_raw_fd(), from.cast(), len) };
             usize::try_from(written).map_err(|_| last_errno())
         };
@@ -180,7 +183,7 @@ pub(crate) unsafe fn write_from(to: BorrowedFd<'_>, from: *const u8, len: usize)
 }
 
 /// Reads from the file `from` into `into`, in one system call. Returns the number of bytes read, 0 at the end of the
-/// file; fails with [`Error::WouldBlock`] if there is nothing to read now.
+/// file. Fails with [`Error::WouldBlock`] if there is nothing to read now.
 pub(crate) fn read_into(from: BorrowedFd<'_>, into: &mut [MaybeUninit<u8>]) -> Result<usize, Error> {
     loop {
         match call("read", || rustix::io::read(from, &mut *into).map(|(read, _)| read.len())) {
@@ -191,14 +194,14 @@ pub(crate) fn read_into(from: BorrowedFd<'_>, into: &mut [MaybeUninit<u8>]) -> R
     }
 }
 
-/// The memory that [`map`] maps, and the access that the mapping has.
+/// The memory that [`map`] maps, and the access that the mapping permits.
 pub(crate) enum Source<'a> {
     /// The mapping shows fresh zeroed memory, which no other process can map.
     Anonymous,
     /// The mapping shows a memfd, for reading and writing, and shares its changes with other processes.
     Shared(BorrowedFd<'a>),
     /// The mapping shows a memfd that is sealed against writes, for reading. The mapping is private: kernels before 6.7
-    /// refuse a shared one if the descriptor was opened for writing.
+    /// refuse a shared mapping if the descriptor was opened for writing.
     Sealed(BorrowedFd<'a>),
 }
 
@@ -230,14 +233,14 @@ pub(crate) fn map(source: Source<'_>, len: usize) -> Result<NonNull<u8>, Error> 
 /// Removes a mapping made by [`map`].
 ///
 /// # Safety
-/// `base` and `len` are those of a mapping that [`map`] returned in this process, and nothing points into it.
+/// `base` and `len` are those of a mapping that [`map`] returned in this process, and nothing points into the mapping.
 pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the caller promises that the range is a mapping of [`map`] and that nothing points into it.
     let _ = call("munmap", || unsafe { mm::munmap(base.as_ptr().cast(), len) });
 }
 
-/// Allocates now the pages of the `len` bytes from byte `offset` on of the mapping at `base`, in one call
-/// (`MADV_POPULATE_WRITE`, Linux 5.14). If the kernel refuses, pages are allocated one by one at their first use.
+/// Allocates the pages of the `len` bytes from byte `offset` on of the mapping at `base` now, in one call
+/// (`MADV_POPULATE_WRITE`, Linux 5.14). If the kernel refuses, each page is allocated at its first use.
 pub(crate) fn populate(base: NonNull<u8>, offset: usize, len: usize) {
     // SAFETY: populating a mapping has no visible effect on its contents.
     let populate = || unsafe { mm::madvise(base.as_ptr().add(offset).cast(), len, Advice::LinuxPopulateWrite) };
@@ -248,8 +251,8 @@ pub(crate) fn populate(base: NonNull<u8>, offset: usize, len: usize) {
 /// `MADV_DONTNEED` for memory that no other process can map). The bytes are zeroes then. Returns whether the kernel did
 /// so.
 pub(crate) fn discard(base: NonNull<u8>, offset: usize, len: usize) -> bool {
-    // SAFETY: the range is inside a mapping of memory that has no meaning to Rust; its bytes become zeroes, as a peer
-    // could write them.
+    // SAFETY: the range is inside a mapping of memory that has no meaning to Rust. The bytes become zeroes, as if a
+    // peer had written zeroes.
     let discard = |advice| unsafe { mm::madvise(base.as_ptr().add(offset).cast(), len, advice) };
     match call("madvise(MADV_REMOVE)", || discard(Advice::LinuxRemove)) {
         // The memory is private.

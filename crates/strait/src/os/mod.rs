@@ -1,11 +1,11 @@
 //! System calls: no other module makes any.
 //!
-//! All calls go through `rustix`, except a few that it lacks. The exceptions go through `libc`, in [`socket`] and
+//! All calls go through `rustix`, except a few that `rustix` lacks. The exceptions go through `libc`, in [`socket`] and
 //! [`process`]: credentials given by the kernel (whose process number may be 0 across process namespaces), control
 //! messages beside a packet, some socket options, the hook between `fork` and `exec`, threads, and the signals of a
-//! thread. A port to another operating system would replace this module by one with the same functions.
+//! thread. A port to another operating system would replace this module with another module of the same functions.
 //!
-//! A failed call becomes [`Error::System`] with the name of the call, so that a call refused by a sandbox can be
+//! A failed call becomes [`Error::System`] with the name of the call. So a call refused by a sandbox can be
 //! distinguished from a full table.
 
 pub(crate) mod close;
@@ -94,7 +94,8 @@ pub(crate) fn random_token() -> Result<u128, Error> {
     Ok(u128::from_le_bytes(bytes))
 }
 
-/// Returns the number of the CPU on which this thread runs. A hint only: the thread may be on another CPU by now.
+/// Returns the number of the CPU on which the calling thread runs. A hint only: the thread may be on another CPU by
+/// now.
 #[inline]
 pub(crate) fn current_cpu() -> u32 {
     rustix::thread::sched_getcpu() as u32

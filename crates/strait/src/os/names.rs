@@ -1,8 +1,8 @@
 //! Names on disk: directories, checked before use, and the sockets in these directories.
 //!
-//! A directory is opened once, and everything in it is reached through that descriptor. So no process can replace it
-//! between the check and the use. For the same reason the check of a socket and the connection both go through one
-//! descriptor of the socket (`O_PATH`): a plain `connect` would follow symbolic links.
+//! A directory is opened once, and everything in it is reached through the open descriptor. So no process can replace
+//! the directory between the check and the use. For the same reason the check of a socket and the connection both go
+//! through one descriptor of the socket (`O_PATH`): a plain `connect` would follow symbolic links.
 
 use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -29,17 +29,18 @@ use crate::os::process::held::{Opened, poll};
 use crate::signals;
 use crate::sync::unpoisoned;
 
-/// Number of pending connections that the kernel is asked to hold for a listener. A system can be configured to hold
-/// fewer.
+/// Number of pending connections that this process asks the kernel to hold for a listener. A system can be configured
+/// to hold fewer.
 const BACKLOG: i32 = 4096;
 
-/// The condition that a directory of names must meet before this process uses it.
+/// The condition for a name directory that this process uses.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Demand {
-    /// `Private`: the condition that the directory belongs to this user, and that no other user has any access to it.
+    /// `Private`: the condition that the directory belongs to this process's user, and that no other user has any
+    /// access to it.
     Private,
-    /// `Trusted`: the condition that the directory belongs to root, to this user or to the user `owner`, and that no
-    /// other user can write to it.
+    /// `Trusted`: the condition that the directory belongs to root, to this process's user or to the user `owner`, and
+    /// that no other user can write to it.
     Trusted {
         /// The uid of the further user that may own the directory.
         owner: u32,
@@ -55,7 +56,7 @@ pub(crate) fn own_user() -> u32 {
     rustix::process::geteuid().as_raw()
 }
 
-/// The uid that the kernel shows, in a user namespace, for all users that the namespace does not map.
+/// The uid that the kernel shows, in a user namespace, for all users without a mapping in the namespace.
 const UNMAPPED: u32 = 65534;
 
 /// Returns whether `uid` stands for a single user. In a user namespace that does not map all users, 65534 stands for
@@ -68,11 +69,11 @@ pub(crate) fn is_one_user(uid: u32) -> bool {
 /// The reason, in the text of errors, for refusing a directory that belongs to another user.
 const OTHER_OWNER: &str = "it belongs to another user: chown it, or use a directory of this user";
 
-/// The reason, as errors name it, for which a directory is refused that this user may not open or make.
+/// The reason, in the text of errors, for refusing a directory that this process's user may not open or make.
 const NO_ACCESS: &str = "this user may not open or make it: use a directory of this user";
 
 /// A mutex that a thread of this process holds together with the kernel's lock of a name. The kernel's lock excludes
-/// other processes, but not the other threads of this process.
+/// other processes, but not the other threads of the process.
 static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
 impl Directory {
@@ -92,10 +93,10 @@ impl Directory {
         }
     }
 
-    /// Opens the directory `path`, which must belong to this user alone; makes it if it does not exist. Returns `None`,
-    /// and creates nothing, if the parent directory does not exist. Fails with [`Error::UnsafeDirectory`] also if this
-    /// user may not make the directory, or the parent directory belongs to another user than this one and root: a
-    /// directory that root makes in the runtime directory of a user would keep that user out.
+    /// Opens the directory `path`, which must belong to this process's user alone; makes the directory if it does not
+    /// exist. Returns `None`, and creates nothing, if the parent directory does not exist. Fails with
+    /// [`Error::UnsafeDirectory`] also if the user may not make the directory, or the parent directory belongs neither
+    /// to the user nor to root: a directory that root makes in the runtime directory of a user would keep the user out.
     pub(crate) fn open_or_make(path: &Path) -> Result<Option<Self>, Error> {
         if let Some(there) = Self::open(path, Demand::Private)? {
             return Ok(Some(there));
@@ -168,7 +169,7 @@ impl Directory {
         Ok(is_lock.then(|| Locked { directory: self, name, _file: file, _turn: turn }))
     }
 
-    /// Returns whether the open file `file` is still the lock file with the name `name`. Otherwise the process that had
+    /// Returns whether the open file `file` is still the lock file with the name `name`. If not, the process that held
     /// the lock has removed the file; there may be a new file by now, locked by another process.
     fn is_lock(&self, name: &str, file: &OwnedFd) -> Result<bool, Error> {
         let stat = call("fstat", || rustix::fs::fstat(file)).named("fstat")?;
@@ -180,21 +181,21 @@ impl Directory {
         call("open", || rustix::fs::openat(&self.0, name, flags, Mode::RUSR | Mode::WUSR)).named("open")
     }
 
-    /// Returns the socket address of the name `name` in this directory. The address is short even if the path of the
+    /// Returns the socket address of the name `name` in the directory. The address is short even if the path of the
     /// directory is long.
     fn address(&self, name: &str) -> Result<SocketAddrUnix, Error> {
         SocketAddrUnix::new(format!("/proc/self/fd/{}/{name}", self.0.as_raw_fd())).map_err(|_| Error::BadName)
     }
 
-    /// Creates a listening socket under the name `name`, with the permissions `mode`. Replaces a socket of that name on
-    /// which no process listens any more; fails with [`Error::NameTaken`] if one listens. Returns the listening socket,
-    /// and the identity of the file that stands for the name.
+    /// Creates a listening socket under the name `name`, with the permissions `mode`. Replaces a socket of the same
+    /// name on which no process listens any more; fails with [`Error::NameTaken`] if a process listens. Returns the
+    /// listening socket, and the identity of the file that stands for the name.
     pub(crate) fn listen(&self, name: &str, mode: u32) -> Result<(OwnedFd, FileId), Error> {
         let locked = self.lock(name)?;
         match self.look(name)? {
             Some(found) if found.is_live()? => return Err(Error::NameTaken),
             Some(_) => match call("unlink", || rustix::fs::unlinkat(&self.0, name, AtFlags::empty())) {
-                // The listener with that name has removed the name just now.
+                // The listener with this name has removed the name just now.
                 Err(Errno::NOENT) => {}
                 removed => removed.named("unlink")?,
             },
@@ -202,11 +203,11 @@ impl Directory {
         }
         let socket = seqpacket(SocketFlags::CLOEXEC)?;
         // The permissions are set before the socket has a name, so that the socket is never open to all users; the
-        // umask can only restrict them.
+        // umask can only restrict the permissions.
         call("fchmod", || rustix::fs::fchmod(&socket, Mode::from_raw_mode(mode))).named("fchmod")?;
         credentials::ask(socket.as_fd(), true)?;
         // A process that was not accepted yet has no reason to send descriptors. Kernels before 6.16 cannot refuse
-        // them.
+        // descriptors.
         let _ = credentials::accept_rights(socket.as_fd(), false);
         let address = self.address(name)?;
         match call("bind", || net::bind(&socket, &address)) {
@@ -231,9 +232,10 @@ impl Directory {
         }
     }
 
-    /// Removes the listener name `name` if no process listens under it and its socket belongs to this user. Returns
-    /// whether the name was removed. The lock keeps the name of a listener that is being made: such a socket has a name
-    /// before it listens. So nothing is removed while another process holds the lock: that process may be stopped.
+    /// Removes the listener name `name` if no process listens under the name and its socket belongs to this process's
+    /// user. Returns whether the name was removed. A listener that is being made has a name before it listens, and
+    /// holds the lock meanwhile: while another process holds the lock, nothing is removed. Does not wait for the lock:
+    /// the other process may be stopped.
     pub(crate) fn prune(&self, name: &str) -> Result<bool, Error> {
         let is_dead =
             || self.look(name).and_then(|found| found.map_or(Ok(false), |found| found.is_live().map(|is| !is)));
@@ -250,7 +252,7 @@ impl Directory {
         }
     }
 
-    /// Returns the identity (device and inode) of the file that has the name `name` in this directory now.
+    /// Returns the identity (device and inode) of the file that has the name `name` in the directory now.
     fn file_id(&self, name: &str) -> Result<FileId, Error> {
         let stat = call("stat", || rustix::fs::statat(&self.0, name, AtFlags::SYMLINK_NOFOLLOW)).named("stat")?;
         Ok(FileId::of(&stat))
@@ -264,7 +266,7 @@ impl Directory {
         }
     }
 
-    /// Opens the file with the name `name` in this directory, to ask about it, without following a link. Returns `None`
+    /// Opens the file with the name `name` in the directory, to ask about it, without following a link. Returns `None`
     /// if there is no such file.
     pub(crate) fn look(&self, name: &str) -> Result<Option<Found>, Error> {
         let flags = OFlags::PATH | OFlags::NOFOLLOW | OFlags::CLOEXEC;
@@ -294,13 +296,13 @@ impl Directory {
 
 /// Watches directories for names that come and go.
 ///
-/// The close of its descriptor waits until no processor uses the watched directories any more, which can take seconds on a
-/// loaded machine. So a thread without a deadline closes it ([`into_fd`](Self::into_fd)).
+/// The close of the descriptor of a watch waits until no processor uses the watched directories any more, which can
+/// take seconds on a loaded machine. So a thread without a deadline closes the descriptor ([`into_fd`](Self::into_fd)).
 pub(crate) struct Watch(OwnedFd);
 
 impl Watch {
-    /// Makes a watch of no directory. Fails with an [`Error::System`] that names the kernel's limit if this user has
-    /// too many.
+    /// Makes a watch of no directory. Fails with an [`Error::System`] that names the kernel's limit if this process's
+    /// user has too many watches.
     pub(crate) fn new() -> Result<Self, Error> {
         let flags = inotify::CreateFlags::CLOEXEC | inotify::CreateFlags::NONBLOCK;
         match call("inotify_init1", || inotify::init(flags)) {
@@ -312,8 +314,8 @@ impl Watch {
         }
     }
 
-    /// Watches `directory`; does nothing if it is watched already. Fails with an [`Error::System`] that names the
-    /// kernel's limit if this user has too many watches.
+    /// Watches `directory`; does nothing if the directory is watched already. Fails with an [`Error::System`] that
+    /// names the kernel's limit if this process's user watches too many directories.
     pub(crate) fn add(&self, directory: &Directory) -> Result<(), Error> {
         // A listener's socket listens before its lock file is deleted.
         let events = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVED_TO | WatchFlags::DELETE_SELF;
@@ -332,8 +334,8 @@ impl Watch {
         self.0
     }
 
-    /// Sleeps until something has changed in a watched directory since the watch began or this call last returned, at
-    /// most until `deadline`. A signal ends the sleep of a thread with a [guard](signals::Guard).
+    /// Sleeps until something has changed in a watched directory since the watch began or `wait` last returned, at most
+    /// until `deadline`. A signal ends the sleep of a thread with a [guard](signals::Guard).
     pub(crate) fn wait(&self, deadline: Deadline) -> Result<(), Error> {
         let limit = signals::bounded(deadline.remaining(std::time::Instant::now()));
         let limit = limit.map(|limit| Timespec {
@@ -369,7 +371,7 @@ impl Drop for Locked<'_> {
     }
 }
 
-/// The identity of a file: its device and inode, which a rename does not change.
+/// The identity of a file: its device and inode. A rename does not change the identity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct FileId {
     device: u64,
@@ -382,8 +384,8 @@ impl FileId {
     }
 }
 
-/// A file found under a listener name, held open. The value refers to that file even after the name is removed or given
-/// to another file.
+/// A file found under a listener name, held open. The value refers to the same file even after the name is removed or
+/// given to another file.
 pub(crate) struct Found {
     file: OwnedFd,
     stat: Stat,
@@ -394,19 +396,19 @@ impl Found {
         FileType::from_raw_mode(self.stat.st_mode) == FileType::Socket
     }
 
-    /// Returns the uid of the owner of the file that was found.
+    /// Returns the uid of the owner of the found file.
     pub(crate) fn owner(&self) -> u32 {
         self.stat.st_uid
     }
 
-    /// Returns the time when the inode of the file that was found last changed, in whole seconds. For a socket, this is
-    /// when the socket was made.
+    /// Returns the time when the inode of the found file last changed, in whole seconds. For a socket, the time when
+    /// the socket was made.
     pub(crate) fn since(&self) -> SystemTime {
         SystemTime::UNIX_EPOCH + Duration::from_secs(u64::try_from(self.stat.st_ctime).unwrap_or(0))
     }
 
-    /// Returns whether a process listens on the socket that was found under a listener name. Returns `true` also for a
-    /// file that is not a socket of this user, because such a file must not be replaced. Fails if this process lacks
+    /// Returns whether a process listens on the socket found under a listener name. Returns `true` also for a file that
+    /// is not a socket of this process's user, because such a file must not be replaced. Fails if this process lacks
     /// the resources to ask.
     fn is_live(&self) -> Result<bool, Error> {
         if !self.is_socket() || self.owner() != own_user() {
@@ -421,12 +423,12 @@ impl Found {
         }
     }
 
-    /// Connects to the listening socket that was found. While the listener's queue of connections is full, blocks, at
-    /// most until `deadline`. Fails with [`Error::NobodyThere`] if no process listens there.
+    /// Connects to the found listening socket. While the listener's queue of connections is full, blocks, at most until
+    /// `deadline`. Fails with [`Error::NobodyThere`] if no process listens on the socket.
     pub(crate) fn connect(&self, deadline: Deadline) -> Result<OwnedFd, Error> {
         let flags = if deadline.is_now() { SocketFlags::CLOEXEC | SocketFlags::NONBLOCK } else { SocketFlags::CLOEXEC };
         let socket = seqpacket(flags)?;
-        // Before any packet can arrive, so that the kernel names the sender of the first one.
+        // Set before any packet can arrive, so that the kernel names the sender of the first packet.
         credentials::ask(socket.as_fd(), true)?;
         let address = format!("/proc/self/fd/{}", self.file.as_raw_fd());
         let address = SocketAddrUnix::new(address).map_err(|_| Error::BadName)?;
@@ -475,14 +477,14 @@ pub(crate) fn accept(listening: BorrowedFd<'_>) -> Result<Option<OwnedFd>, Error
         return match call("accept", || net::accept_with(listening, SocketFlags::CLOEXEC)) {
             Ok(socket) => Ok(Some(socket)),
             Err(Errno::INTR) => continue,
-            // With the second error, the process that had connected is gone already.
+            // The error ECONNABORTED means that the connecting process is gone already.
             Err(Errno::AGAIN | Errno::CONNABORTED) => Ok(None),
             Err(errno) => Err(failed("accept", errno)),
         };
     }
 }
 
-/// Sets `O_NONBLOCK` on the listening socket, so that [`accept`] never blocks. The flag belongs to the open file, so no
+/// Sets `O_NONBLOCK` on the listening socket: [`accept`] then never blocks. The flag belongs to the open file, so no
 /// other process may share the socket.
 pub(crate) fn set_nonblocking(listening: BorrowedFd<'_>) -> Result<(), Error> {
     let flags = rustix::fs::fcntl_getfl(listening).named("fcntl(F_GETFL)")?;

@@ -1,4 +1,4 @@
-//! System calls for regions: memfds that are sent to other processes, with seals that restrict writing.
+//! System calls for regions: memfds for sending to other processes, with seals that restrict writing.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -20,24 +20,25 @@ pub(crate) struct Facts {
     pub(crate) len: u64,
     /// Whether the size of the file is sealed and can no longer change.
     pub(crate) fixed: bool,
-    /// Whether the file is sealed against writes, so that no process can write to it, not even through an existing
+    /// Whether the file is sealed against writes: no process can write to the file, not even through an existing
     /// mapping.
     pub(crate) immutable: bool,
-    /// Whether the file can be read, and mapped for reading, through this descriptor.
+    /// Whether the file can be read, and mapped for reading, through the descriptor.
     pub(crate) readable: bool,
-    /// Whether the file can be written to, and mapped for writing, through this descriptor.
+    /// Whether the file can be written to, and mapped for writing, through the descriptor.
     pub(crate) writable: bool,
-    /// Whether seals can be added to the file through this descriptor.
+    /// Whether seals can be added to the file through the descriptor.
     pub(crate) sealable: bool,
 }
 
-/// Returns the properties of the file `fd`; `None` if it is neither a memfd nor another file on a tmpfs that has seals.
+/// Returns the properties of the file `fd`; `None` if the file is neither a memfd nor another file on a tmpfs with
+/// seals.
 pub(crate) fn facts(fd: BorrowedFd<'_>) -> Result<Option<Facts>, Error> {
     let seals = match call("fcntl(F_GET_SEALS)", || fs::fcntl_get_seals(fd)) {
         Err(Errno::INVAL | Errno::BADF) => return Ok(None),
         seals => seals.named("fcntl(F_GET_SEALS)")?,
     };
-    // Files of hugetlbfs have seals too, and access to a mapping of one can fault.
+    // Files of hugetlbfs have seals too, and access to a mapping of such a file can fault.
     let system = rustix::io::retry_on_intr(|| call("fstatfs", || fs::fstatfs(fd))).named("fstatfs")?;
     if system.f_type as u64 != TMPFS_MAGIC {
         return Ok(None);
@@ -56,13 +57,13 @@ pub(crate) fn facts(fd: BorrowedFd<'_>) -> Result<Option<Facts>, Error> {
     }))
 }
 
-/// Makes the memfd private to its owner, the user who made it: only that user can open it anew through `/proc`. By
-/// default the kernel lets every process with a descriptor for the memfd do so.
+/// Makes the memfd private to its owner, the user of the process that made it: only this user can open the memfd anew
+/// through `/proc`. By default the kernel lets every process with a descriptor for the memfd do so.
 pub(crate) fn own_alone(fd: impl AsFd) -> Result<(), Error> {
     call("fchmod", || fs::fchmod(&fd, Mode::RUSR | Mode::WUSR)).named("fchmod")
 }
 
-/// Seals the size of the memfd, so that it can no longer change. Other seals can still be added.
+/// Seals the size of the memfd: the size can no longer change. Other seals can still be added.
 pub(crate) fn fix_size(fd: impl AsFd) -> Result<(), Error> {
     let seals = SealFlags::SHRINK | SealFlags::GROW;
     call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(&fd, seals)).named("fcntl(F_ADD_SEALS)")
@@ -74,22 +75,22 @@ pub(crate) fn admit_no_writer(fd: impl AsFd) -> Result<(), Error> {
     call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(&fd, SealFlags::FUTURE_WRITE)).named("fcntl(F_ADD_SEALS)")
 }
 
-/// How long [`seal`] waits until no process has the memfd mapped for writing. A child process has, between `fork` and
-/// `exec`, all mappings of its parent, also mappings removed by the parent meanwhile.
+/// How long [`seal`] waits until no process has the memfd mapped for writing. Between `fork` and `exec`, a child
+/// process has all mappings of its parent, also mappings removed by the parent meanwhile.
 const STILL_MAPPED: Duration = Duration::from_millis(100);
 
 /// Seals the memfd against every change: size, contents and seals. Waits up to [`STILL_MAPPED`] (100 ms) until no
-/// process has it mapped for writing.
+/// process has the memfd mapped for writing.
 ///
 /// # Errors
-/// [`Error::StillMapped`] if the memfd is mapped for writing for all of this time.
+/// [`Error::StillMapped`] if the memfd stays mapped for writing for [`STILL_MAPPED`].
 pub(crate) fn seal(fd: impl AsFd) -> Result<(), Error> {
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
     let begin = Instant::now();
     loop {
         match call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(&fd, seals)) {
-            // The kernel also returns this error while it uses a page of the memfd for a moment. No event tells when
-            // such a use, or a mapping in a child, ends: so this looks again after each millisecond.
+            // The kernel also returns EBUSY while it uses a page of the memfd for a moment. No event tells when such a
+            // use, or a mapping in a child, ends: so the loop tries again after each millisecond.
             Err(Errno::BUSY) if begin.elapsed() < STILL_MAPPED => thread::sleep(Duration::from_millis(1)),
             Err(Errno::BUSY) => return Err(Error::StillMapped),
             done => return done.named("fcntl(F_ADD_SEALS)"),
@@ -97,8 +98,8 @@ pub(crate) fn seal(fd: impl AsFd) -> Result<(), Error> {
     }
 }
 
-/// Returns a new descriptor, for reading only, of the memory `fd`. If another process has a lease on the memory, this
-/// fails at once, because the wait for the end of the lease could take the time in `fs.lease-break-time`.
+/// Returns a new descriptor, for reading only, of the memory `fd`. If another process has a lease on the memory, fails
+/// at once, because the wait for the end of the lease could take the time in `fs.lease-break-time`.
 pub(crate) fn reopen_for_reading(fd: BorrowedFd<'_>) -> Result<OwnedFd, Error> {
     let path = format!("/proc/self/fd/{}", fd.as_raw_fd());
     let flags = OFlags::RDONLY | OFlags::CLOEXEC | OFlags::NONBLOCK;
@@ -127,7 +128,7 @@ pub(crate) fn name(fd: BorrowedFd<'_>) -> Option<String> {
 }
 
 /// Fills `out` from the file `fd`, from byte `offset` on. The file must be long enough and unable to shrink; otherwise
-/// this fails with `EIO`.
+/// the call fails with `EIO`.
 pub(crate) fn read_at(fd: impl AsFd, out: &mut [u8], offset: u64) -> Result<(), Error> {
     let mut done = 0;
     while done < out.len() {
@@ -155,12 +156,12 @@ pub(crate) enum How {
     /// before 6.7 refuse a shared mapping of a sealed memfd whose descriptor was opened for writing.
     Immutable,
     /// `Copy`: the mapping is for reading and writing a private copy of memory that is sealed against writes. The
-    /// kernel copies each page when this process first writes to it.
+    /// kernel copies each page when this process first writes to the page.
     Copy,
 }
 
 impl How {
-    /// Returns the arguments of `mmap` for a mapping of this kind.
+    /// Returns the arguments of `mmap` for a mapping of the kind `self`.
     fn flags(self) -> (ProtFlags, MapFlags) {
         let read_write = ProtFlags::READ | ProtFlags::WRITE;
         match self {
@@ -174,7 +175,7 @@ impl How {
 }
 
 /// Maps `len` bytes of the file `fd`, whose size is sealed, from byte `offset` on, in the way `how`. Returns the
-/// address of the first. A forked child inherits the mapping, except with [`How::Own`].
+/// address of the first byte. A forked child inherits the mapping, except with [`How::Own`].
 pub(crate) fn map(fd: BorrowedFd<'_>, offset: u64, len: usize, how: How) -> Result<NonNull<u8>, Error> {
     let (protection, flags) = how.flags();
     let map = || {
@@ -200,14 +201,14 @@ fn keep_from_children(base: NonNull<u8>, len: usize) -> Result<(), Error> {
 }
 
 /// Replaces a mapping made by [`map`] with a mapping of the first `len` bytes of the file `fd`, at the same address, in
-/// the way `how`. After an error the kernel may have removed the mapping that was there.
+/// the way `how`. After an error the kernel may have removed the earlier mapping.
 ///
 /// # Safety
-/// `base` and `len` are those of a mapping that [`map`] returned, and no reference points into it.
+/// `base` and `len` are those of a mapping that [`map`] returned, and no reference points into the mapping.
 pub(crate) unsafe fn map_over(base: NonNull<u8>, len: usize, fd: BorrowedFd<'_>, how: How) -> Result<(), Error> {
     let (protection, flags) = how.flags();
     let map = || {
-        // SAFETY: the caller's promise: only a mapping of the caller's own is replaced.
+        // SAFETY: only a mapping of [`map`] is replaced, and no reference points into it, as the caller promises.
         unsafe { mm::mmap(base.as_ptr().cast(), len, protection, flags | MapFlags::FIXED, fd, 0) }
     };
     call("mmap(MAP_FIXED)", map).named("mmap(MAP_FIXED)")?;
@@ -221,12 +222,12 @@ pub(crate) unsafe fn map_over(base: NonNull<u8>, len: usize, fd: BorrowedFd<'_>,
 }
 
 /// Maps private memory at `base`, where this process must have no mapping, and copies the first `len` bytes of the file
-/// `fd` there. For a child of `fork`, which has not inherited a mapping of the kind [`How::Own`]. Pages of zeros take no
-/// memory. After an error nothing is mapped there.
+/// `fd` to `base`. For a child of `fork`, which has not inherited a mapping of the kind [`How::Own`]. Pages of zeroes
+/// take no memory. After an error nothing is mapped at `base`.
 ///
 /// # Safety
-/// `base` and `len` are those of a mapping that [`map`] returned in the parent process, and no reference of this process
-/// points into it.
+/// `base` and `len` are those of a mapping that [`map`] returned in the parent process, and no reference of this
+/// process points into the mapping.
 pub(crate) unsafe fn copy_at(base: NonNull<u8>, len: usize, fd: BorrowedFd<'_>) -> Result<(), Error> {
     const CALL: &str = "mmap(MAP_FIXED_NOREPLACE)";
     let flags = MapFlags::PRIVATE | MapFlags::NORESERVE | MapFlags::FIXED_NOREPLACE;
@@ -244,7 +245,7 @@ pub(crate) unsafe fn copy_at(base: NonNull<u8>, len: usize, fd: BorrowedFd<'_>) 
     })
 }
 
-/// Copies the first `len` bytes of the file `fd` to fresh memory at `base`, except pieces of zeros.
+/// Copies the first `len` bytes of the file `fd` to fresh memory at `base`, except pieces of zeroes.
 fn copy_into(base: NonNull<u8>, len: usize, fd: BorrowedFd<'_>) -> Result<(), Error> {
     const PIECE: usize = 1 << 16;
     let mut buffer = vec![0; PIECE.min(len)];
@@ -262,17 +263,17 @@ fn copy_into(base: NonNull<u8>, len: usize, fd: BorrowedFd<'_>) -> Result<(), Er
 /// Removes a mapping made by [`map`].
 ///
 /// # Safety
-/// `base` and `len` are those of a mapping that [`map`] returned, and nothing points into it.
+/// `base` and `len` are those of a mapping that [`map`] returned, and nothing points into the mapping.
 pub(crate) unsafe fn unmap(base: NonNull<u8>, len: usize) {
-    // SAFETY: the caller's promise.
+    // SAFETY: the range is a mapping of [`map`] and nothing points into it, as the caller promises.
     let _ = call("munmap", || unsafe { mm::munmap(base.as_ptr().cast(), len) });
 }
 
-/// Asks the kernel to back the `len` mapped bytes from `base` on with huge pages, now and for pages to come. The kernel
-/// may have none, or not use them for shared memory (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`). Affects
-/// speed only.
+/// Asks the kernel to back the `len` mapped bytes from `base` on with huge pages, now and for later pages. The kernel
+/// may have no huge pages, or not use them for shared memory (`/sys/kernel/mm/transparent_hugepage/shmem_enabled`).
+/// Affects speed only.
 pub(crate) fn prefer_huge_pages(base: NonNull<u8>, len: usize) {
-    // SAFETY: advice on pages changes nothing that can be seen.
+    // SAFETY: the advice changes no byte of memory and no mapping, only the size of pages.
     let advise = || unsafe { mm::madvise(base.as_ptr().cast(), len, Advice::LinuxHugepage) };
     let _ = call("madvise(MADV_HUGEPAGE)", advise);
 }
@@ -281,7 +282,7 @@ pub(crate) fn prefer_huge_pages(base: NonNull<u8>, len: usize) {
 mod tests {
     use super::*;
 
-    /// Makes each later `madvise` of this thread fail.
+    /// Makes each later `madvise` of the calling thread fail.
     fn refuse_advice() {
         let step = |code: u32, jump_else: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf: jump_else, k };
         let mut filter = [

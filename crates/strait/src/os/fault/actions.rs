@@ -11,8 +11,9 @@ pub(crate) fn kill() {
 
 /// Stops this process with SIGSTOP, until another process continues it.
 pub(crate) fn stop() {
-    // The signal goes to this thread: if another thread took it, this one would go on for a while.
-    // SAFETY: the call takes a number, and returns once the process is continued.
+    // The signal goes to the calling thread: if another thread took the signal, the calling thread would go on for a
+    // while.
+    // SAFETY: the call takes a number, and returns when the process is continued.
     unsafe { libc::raise(libc::SIGSTOP) };
 }
 
@@ -28,7 +29,7 @@ pub(crate) fn fork_and_die() {
     }
 }
 
-/// Starves this process: sets its limit so that it can open no more descriptors.
+/// Starves this process: sets its descriptor limit so that it can open no more descriptors.
 pub(crate) fn starve() {
     // The kernel gives out the lowest free number; a number that is closed later is free again.
     let Ok(probe) = rustix::event::eventfd(0, rustix::event::EventfdFlags::CLOEXEC) else { return };

@@ -1,9 +1,9 @@
-//! Fault points: steps at which a test can kill, stop, fork or starve this process, or hold one of its threads. A test
-//! can also make system calls fail.
+//! Fault points: steps at which a test can kill, stop, fork or starve a process, or hold one of its threads. A test can
+//! also make system calls fail.
 //!
-//! All of this is compiled in only with `--cfg strait_fault_points`. There is a fault point *before* every step that
-//! another process can see, and one for every system call, named like the call. The actions of a process between two
-//! fault points are invisible to others. So a process that ends anywhere looks as if it had ended at a fault point.
+//! The fault points are compiled in only with `--cfg strait_fault_points`. There is a fault point *before* every step
+//! that another process can see, and one for every system call, named like the call. The actions of a process between
+//! two fault points are invisible to others. So a process that ends anywhere looks as if it had ended at a fault point.
 //!
 //! A process follows one plan, from the environment variable `STRAIT_FAULT` or from a call of `follow`:
 //!
@@ -16,7 +16,7 @@
 //! | `hold:<point>:<nth>` | the thread waits until `go_on`, or until the process gets another plan |
 //! | `fail:<call>:<error>:<nth>` | the call is not made, and fails with this error, such as `EMFILE` |
 //!
-//! With `:after:<point>` at its end, a plan counts from the first time that this process comes to that other point.
+//! With `:after:<point>` at its end, a plan counts from the first time that the process comes to this other point.
 
 #[cfg(strait_fault_points)]
 mod actions;
@@ -26,7 +26,7 @@ pub use on::{feed, follow, go_on, is_past, record, trace};
 #[cfg(strait_fault_points)]
 pub(crate) use on::{point, refusal};
 
-/// Marks a fault point: a step, visible to other processes, that comes right after this call. Does nothing without `--cfg
+/// Marks a fault point: a step, visible to other processes, right after the call. Does nothing without `--cfg
 /// strait_fault_points`.
 #[cfg(not(strait_fault_points))]
 #[inline(always)]
@@ -43,11 +43,11 @@ mod on {
 
     use crate::os::fault::actions as sys;
 
-    /// Name of the environment variable from which this process reads its plan (an action at a fault point) at its
-    /// first fault point. If [`follow`] was given a plan before, the variable is not read.
+    /// Name of the environment variable from which the process reads its plan (an action at a fault point) at its first
+    /// fault point. The variable is not read if the test has called [`follow`] or [`record`] before.
     const VARIABLE: &str = "STRAIT_FAULT";
 
-    /// Whether fault points have an effect in this process: [`ON`], [`OFF`], or [`UNKNOWN`] until the environment
+    /// Whether fault points have an effect in the process: [`ON`], [`OFF`], or [`UNKNOWN`] until the environment
     /// variable is read.
     static STATE: AtomicU8 = AtomicU8::new(UNKNOWN);
     /// `UNKNOWN`: the value of `STATE` while the environment variable was not read yet.
@@ -57,14 +57,14 @@ mod on {
 
     static COURSE: Mutex<Course> = Mutex::new(Course::of(None));
 
-    /// Wakes the thread that a plan holds.
+    /// The condition variable on which a held thread waits.
     static HELD: Condvar = Condvar::new();
 
-    /// How long a plan starves this process of descriptors, unless [`feed`] ends the starvation earlier. Longer than
-    /// any wait of the library without the program's asking.
+    /// How long a plan starves the process of descriptors, unless [`feed`] ends the starvation earlier. Longer than any
+    /// wait of the library that the program has not asked for.
     const STARVED: Duration = Duration::from_secs(3);
 
-    /// The plan of this process (an action at a fault point), and the fault points that the process has reached.
+    /// The plan of the process (an action at a fault point), and the fault points that the process has reached.
     struct Course {
         plan: Option<Plan>,
         /// How often the process has reached each fault point since the plan was set or the recording began.
@@ -90,7 +90,7 @@ mod on {
         action: Action,
         point: String,
         nth: u32,
-        /// The fault point from which on the plan counts, until the process has come to it; otherwise `None`.
+        /// The fault point from which on the plan counts, until the process has come to this point; otherwise `None`.
         after: Option<String>,
     }
 
@@ -163,7 +163,7 @@ mod on {
         (parts.next().is_none()).then_some(Plan { action, point, nth, after })
     }
 
-    /// Makes this process follow `plan` from now on. For example, `kill:NAME:2` kills the process when it reaches the
+    /// Makes the process follow `plan` from now on. For example, `kill:NAME:2` kills the process when it reaches the
     /// fault point NAME for the second time. Returns `false`, and changes nothing, if `plan` is not valid.
     pub fn follow(plan: &str) -> bool {
         let Some(plan) = parse(plan) else { return false };
@@ -173,31 +173,31 @@ mod on {
         true
     }
 
-    /// Makes this process record the fault points reached from now on, without any other action. Drops an earlier plan.
+    /// Makes the process record the fault points reached from now on, without any other action. Drops an earlier plan.
     pub fn record() {
         *course() = Course { trace: Vec::with_capacity(1 << 10), ..Course::of(None) };
         HELD.notify_all();
         STATE.store(ON, Ordering::Relaxed);
     }
 
-    /// Returns the names of the fault points and system calls that this process has reached since [`record`] was
-    /// called, in order.
+    /// Returns the names of the fault points and system calls that the process has reached since the call of
+    /// [`record`], in order.
     pub fn trace() -> Vec<&'static str> {
         course().trace.clone()
     }
 
-    /// Returns whether this process has reached the fault point of its plan as often as the plan says, so that the
+    /// Returns whether the process has reached the fault point of its plan as often as the plan says, so that the
     /// plan's action was begun.
     pub fn is_past() -> bool {
         course().past
     }
 
-    /// Ends a starvation of descriptors that a plan has begun: sets this process's descriptor limit to its hard limit.
+    /// Ends a starvation of descriptors by a plan: sets the process's descriptor limit to its hard limit.
     pub fn feed() {
         sys::feed();
     }
 
-    /// Lets the thread go on that a plan holds. Does nothing if the plan holds none.
+    /// Lets the thread held by a plan go on. Does nothing if no plan holds a thread.
     pub fn go_on() {
         course().holding = false;
         HELD.notify_all();
@@ -211,8 +211,8 @@ mod on {
         }
     }
 
-    /// Marks a fault point: a step, visible to other processes, right after this call. If this is the fault point of
-    /// the plan, carries out the plan's action.
+    /// Marks a fault point: a step, visible to other processes, right after the call. If the plan names this fault
+    /// point, carries out the plan's action.
     #[inline]
     pub(crate) fn point(name: &'static str) {
         if STATE.load(Ordering::Relaxed) != OFF {
@@ -220,8 +220,8 @@ mod on {
         }
     }
 
-    /// Counts the system call named `call`, and returns the error with which the plan makes it fail now. Returns `None`
-    /// if the plan says nothing about this call; the caller must then make the call.
+    /// Counts the system call named `call`, and returns the error with which the plan makes the call fail now. Returns
+    /// `None` if the plan says nothing about the call; the caller must then make the call.
     #[inline]
     pub(crate) fn refusal(call: &'static str) -> Option<Errno> {
         if STATE.load(Ordering::Relaxed) == OFF { None } else { reached(call) }

@@ -1,7 +1,7 @@
-//! Threads of the library's own, of which there are few.
+//! The few threads that the library starts.
 //!
-//! The library starts these threads without the standard library. A thread of the standard library allocates memory for
-//! a signal stack when it begins to run, and aborts the process if there is no memory. The threads here allocate
+//! The library starts its threads without the standard library. A thread of the standard library allocates memory for a
+//! signal stack when it begins to run, and aborts the process if there is no memory. The threads here allocate
 //! everything before they run.
 
 use std::ffi::{CStr, c_void};
@@ -17,15 +17,16 @@ struct Thread {
     run: Box<dyn FnOnce() + Send>,
 }
 
-/// Number of bytes by which a stack that the system refuses as too small is enlarged: thread-local data of the
+/// Number of bytes by which a stack is enlarged if the system refuses the stack as too small: thread-local data of the
 /// program's libraries takes room on the stack as well.
 const MORE: usize = 1 << 20;
 
-/// Starts a thread with the given name and stack size in bytes, which runs `run`. The thread blocks all signals, so
-/// that no signal handler of the program runs there: a handler may rely on the program's own threads, their stacks and
-/// their data. Returns `false` if no thread could be started.
+/// Starts a thread with the given name and stack size in bytes, which runs `run`. The thread blocks all signals: a
+/// signal handler of the program may rely on the program's own threads, their stacks and their data. Returns `false` if
+/// no thread could be started.
 pub(crate) fn start(name: &'static CStr, stack: usize, run: impl FnOnce() + Send + 'static) -> bool {
-    // The new thread inherits the signal mask of this one. If blocking is refused, handlers may run on the new thread.
+    // The new thread inherits the signal mask of the calling thread. If blocking is refused, handlers may run on the
+    // new thread.
     let _blocked = Blocked::all();
     let thread = Box::into_raw(Box::new(Thread { name, run: Box::new(run) }));
     let created = match create(stack, thread) {
@@ -33,7 +34,7 @@ pub(crate) fn start(name: &'static CStr, stack: usize, run: impl FnOnce() + Send
         created => created,
     };
     if created != 0 {
-        // SAFETY: the box was leaked above, and no thread owns it.
+        // SAFETY: the box was leaked above, and no thread owns the box.
         drop(unsafe { Box::from_raw(thread) });
     }
     created == 0
@@ -62,9 +63,9 @@ fn create(stack: usize, thread: *mut Thread) -> libc::c_int {
 /// The start function of a new thread: takes ownership of the object behind `thread`, sets the thread's name and runs
 /// its closure.
 extern "C" fn begin(thread: *mut c_void) -> *mut c_void {
-    // SAFETY: `start` leaked the box for this thread alone.
+    // SAFETY: `start` leaked the box for the new thread alone.
     let thread = unsafe { Box::from_raw(thread.cast::<Thread>()) };
-    // SAFETY: the name ends with a zero byte; the call changes nothing but the name of this thread.
+    // SAFETY: the name ends with a zero byte; the call changes nothing but the name of the thread.
     unsafe { libc::pthread_setname_np(libc::pthread_self(), thread.name.as_ptr()) };
     // A panic ends the thread only, as with other threads.
     let _ = catch_unwind(AssertUnwindSafe(thread.run));

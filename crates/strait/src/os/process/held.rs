@@ -1,9 +1,9 @@
 //! Threads that hold their signals: such a thread blocks all signals, except while it sleeps. So no signal handler runs
-//! between a check of the program and the sleep that follows, and a signal that arrives in between ends that sleep.
+//! between a check of the program and the next sleep, and a signal that arrives in between ends the sleep.
 //!
 //! `ppoll` exchanges the signal mask of the thread for the time of the sleep, in one step with the sleep. A sleep on a
-//! word (a futex) cannot do that: there the thread lets its signals through right before the sleep, and the sleep is
-//! short.
+//! word (a futex) cannot exchange the mask: the thread lets its signals through right before the sleep, and the sleep
+//! is short.
 
 use std::cell::Cell;
 use std::time::{Duration, Instant};
@@ -30,8 +30,8 @@ thread_local! {
     static HELD: Cell<Option<Held>> = const { Cell::new(None) };
 }
 
-/// Calls `f` while this thread holds its signals. `since` is the time at which the program began to wait. If the kernel
-/// refuses to block signals, or if the thread holds its signals already, only calls `f`.
+/// Calls `f` while the calling thread holds its signals. `since` is the time at which the program began to wait. If the
+/// kernel refuses to block signals, or if the thread holds its signals already, only calls `f`.
 pub(crate) fn holding<T>(since: Instant, f: impl FnOnce() -> T) -> T {
     /// Ends the holding when dropped, also while a panic unwinds.
     struct Reset;
@@ -51,7 +51,7 @@ pub(crate) fn holding<T>(since: Instant, f: impl FnOnce() -> T) -> T {
     f()
 }
 
-/// Sleeps as `poll` of rustix does. If this thread holds its signals, lets them through while it sleeps.
+/// Sleeps as `poll` of rustix does. If the calling thread holds its signals, lets the signals through during the sleep.
 pub(in crate::os) fn poll(fds: &mut [PollFd<'_>], limit: Option<&Timespec>) -> Result<usize, Errno> {
     let sleeps = limit.is_none_or(|limit| limit.tv_sec != 0 || limit.tv_nsec != 0);
     match HELD.get() {
@@ -70,26 +70,26 @@ fn poll_with(fds: &mut [PollFd<'_>], limit: Option<&Timespec>, mask: &libc::sigs
     super::super::done(found as isize).map(|found| found as usize)
 }
 
-/// Returns whether this thread holds its signals.
+/// Returns whether the calling thread holds its signals.
 pub(in crate::os) fn is_holding() -> bool {
     HELD.get().is_some()
 }
 
-/// Runs the handlers of the signals that this thread holds back, if there are any, and notes that they came. For loops
-/// that do not sleep.
+/// Runs the handlers of the signals that the calling thread holds back, if there are any, and notes that signals came.
+/// For loops that do not sleep.
 pub(crate) fn let_through() {
     let _ = Opened::new().is_some_and(|opened| opened.came());
 }
 
-/// Lets signals through until it is dropped: for a sleep of a thread that holds its signals, in a call that cannot
-/// exchange the mask itself.
+/// Lets the signals of a thread that holds its signals through until the value is dropped: for a sleep in a call that
+/// cannot exchange the mask.
 pub(in crate::os) struct Opened {
     held: Held,
     came: bool,
 }
 
 impl Opened {
-    /// Lets the signals of this thread through; the handlers of those that are pending run now. Returns `None` if the
+    /// Lets the signals of the calling thread through; the handlers of pending signals run now. Returns `None` if the
     /// thread holds no signals.
     pub(in crate::os) fn new() -> Option<Self> {
         let held = HELD.get()?;
@@ -98,8 +98,8 @@ impl Opened {
         Some(Self { held, came })
     }
 
-    /// Returns whether a handler ran when this value was made, and if so notes that for the wait of this thread. Then
-    /// the caller does not sleep.
+    /// Returns whether a handler ran in [`Opened::new`], and if so notes the signal for the wait of the thread. If the
+    /// result is `true`, the caller must not sleep.
     pub(in crate::os) fn came(&self) -> bool {
         if self.came {
             signals::interrupted();
@@ -108,13 +108,14 @@ impl Opened {
     }
 
     /// Returns the limit for a sleep that is to last for at most `limit`: at most as long as the program has waited so
-    /// far. A signal that came right before the sleep is seen after it.
+    /// far. The thread notices a signal that came right before the sleep when the sleep ends.
     pub(in crate::os) fn bounded(&self, limit: Option<Duration>) -> Duration {
         let longest = self.held.since.elapsed().max(SHORTEST);
         limit.map_or(longest, |limit| limit.min(longest))
     }
 
-    /// Notes, after a sleep of the length `bounded` has ended by its time, that a signal may have come right before it.
+    /// Notes, after a sleep of the length `bounded` has ended by its time, that a signal may have come right before the
+    /// sleep.
     pub(in crate::os) fn timed_out(&self, bounded: Duration, limit: Option<Duration>) {
         if limit.is_none_or(|limit| bounded < limit) {
             signals::interrupted();

@@ -14,11 +14,11 @@ use rustix::process::{Pid, PidfdFlags};
 use super::{Named, call};
 use crate::error::Error;
 
-/// Number by which `statfs(2)` names the file system of pidfds, since Linux 6.9. On that file system each process has
+/// Number by which `statfs(2)` names the file system of pidfds, since Linux 6.9. On this file system each process has
 /// its own inode number, which is never used again.
 const PIDFS: u64 = 0x5049_4446;
 
-/// Opens a pidfd for the process with number `pid`. Fails with [`Error::PeerClosed`] if no process has that number.
+/// Opens a pidfd for the process with number `pid`. Fails with [`Error::PeerClosed`] if no process has this number.
 pub(crate) fn open(pid: u32) -> Result<OwnedFd, Error> {
     let pid = i32::try_from(pid).ok().and_then(Pid::from_raw).ok_or(Error::PeerClosed)?;
     match call("pidfd_open", || rustix::process::pidfd_open(pid, PidfdFlags::empty())) {
@@ -34,17 +34,17 @@ pub(crate) fn has_ended(process: BorrowedFd<'_>) -> bool {
     call("ppoll", || poll(&mut fds, Some(&now))).is_ok() && fds[0].revents().contains(PollFlags::IN)
 }
 
-/// The identity of a process, which distinguishes the process from a later one with the same pid.
+/// The identity of a process, which distinguishes the process from a later process with the same pid.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Identity {
     pid: u32,
-    /// Inode number of the process's pidfd, which no other process ever has. `None` if the kernel has no such inode
-    /// numbers; then any process with the same pid counts as the same process.
+    /// Inode number of the process's pidfd; no other process ever has this number. `None` if the kernel has no such
+    /// inode numbers; then any process with the same pid counts as the same process.
     inode: Option<u64>,
 }
 
 impl Identity {
-    /// Returns the identity of the process that has the pid `pid` now; `None` if no process has that pid.
+    /// Returns the identity of the process with the pid `pid`; `None` if no process has this pid now.
     pub(crate) fn of(pid: u32) -> Result<Option<Self>, Error> {
         match open(pid) {
             Ok(process) => Ok(Some(Self { pid, inode: inode(&process) })),
@@ -63,7 +63,7 @@ impl Identity {
         Self { pid, inode: Some(inode) }
     }
 
-    /// Opens a pidfd for the process with this identity; `None` if that process has ended.
+    /// Opens a pidfd for the process with this identity; `None` if the process has ended.
     pub(crate) fn open(&self) -> Result<Option<OwnedFd>, Error> {
         let process = match open(self.pid) {
             Ok(process) => process,
@@ -75,8 +75,8 @@ impl Identity {
     }
 }
 
-/// Returns the inode number of a pidfd, which no pidfd of another process has or will have. `None` if the kernel has no
-/// such numbers (before Linux 6.9).
+/// Returns the inode number of a pidfd; no pidfd of another process has or will have the same number. `None` if the
+/// kernel has no such numbers (before Linux 6.9).
 pub(crate) fn inode(process: &OwnedFd) -> Option<u64> {
     let in_pidfs = call("fstatfs", || rustix::fs::fstatfs(process)).is_ok_and(|stat| stat.f_type as u64 == PIDFS);
     if in_pidfs { Some(call("fstat", || rustix::fs::fstat(process)).ok()?.st_ino) } else { None }

@@ -7,15 +7,15 @@ use rustix::io::Errno;
 
 use crate::os::call;
 
-/// A guard: all signals are blocked on this thread until the guard is dropped, which restores the thread's signal mask.
+/// A guard: all signals are blocked on its thread until the guard is dropped, which restores the thread's signal mask.
 pub(super) struct Blocked {
-    /// The signal mask that the thread had before; `None` if the kernel refused to change the mask, and then dropping
-    /// the guard changes nothing.
+    /// The signal mask that the thread had before. If the kernel refused to change the mask, `None`: dropping the guard
+    /// then changes nothing.
     before: Option<libc::sigset_t>,
 }
 
 impl Blocked {
-    /// Blocks on this thread all signals that can be blocked, until the returned guard is dropped.
+    /// Blocks on the calling thread all signals that can be blocked, until the returned guard is dropped.
     pub(in crate::os) fn all() -> Self {
         // SAFETY: `sigfillset` writes a whole set.
         Self::these(&filled(|set| unsafe { libc::sigfillset(set) }))
@@ -47,7 +47,7 @@ impl Drop for Blocked {
     }
 }
 
-/// Makes `mask` the signal mask of this thread.
+/// Makes `mask` the signal mask of the calling thread.
 pub(super) fn set_mask(mask: &libc::sigset_t) {
     // SAFETY: `mask` is a set, and the old mask is not asked for.
     unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, mask, ptr::null_mut()) };
@@ -64,8 +64,8 @@ pub(super) fn pending(mask: &libc::sigset_t) -> bool {
 /// SIGXFSZ if the file would grow over `RLIMIT_FSIZE`. The write also fails with an error.
 const OF_WRITES: [libc::c_int; 2] = [libc::SIGPIPE, libc::SIGXFSZ];
 
-/// Calls `write`, and removes the signal (SIGPIPE or SIGXFSZ) that the kernel has sent to this thread because of the
-/// write. If the program itself blocks the signal and the signal was pending before, it stays pending.
+/// Calls `write`, and removes the signal (SIGPIPE or SIGXFSZ) that the kernel has sent to the calling thread because of
+/// the write. If the program itself blocks the signal and the signal was pending before, it stays pending.
 ///
 /// If the kernel refuses to change the thread's signal mask, the signal reaches the program.
 pub(crate) fn without_signals<T, E>(write: impl FnOnce() -> Result<T, E>) -> Result<T, E> {
@@ -81,14 +81,15 @@ pub(crate) fn without_signals<T, E>(write: impl FnOnce() -> Result<T, E>) -> Res
     written
 }
 
-/// Returns whether `signal` is blocked by `mask` and is pending for this thread. A signal that is not blocked is never
-/// pending.
+/// Returns whether `signal` is blocked by `mask` and is pending for the calling thread. A signal that is not blocked is
+/// never pending.
 fn is_pending(mask: &libc::sigset_t, signal: libc::c_int) -> bool {
     // SAFETY: `sigpending` writes a whole set.
     has(mask, signal) && has(&filled(|set| unsafe { libc::sigpending(set) }), signal)
 }
 
-/// Removes the signals in `signals` that are pending for this thread, without waiting. The signals must be blocked.
+/// Removes the pending signals of the calling thread that are in `signals`, without waiting. The signals must be
+/// blocked.
 fn take(signals: &libc::sigset_t) {
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
     let take = || {

@@ -8,10 +8,10 @@ use std::sync::atomic::{AtomicI32, Ordering};
 
 use rustix::fd::BorrowedFd;
 
-/// A descriptor that the next child process of a command inherits. Once this value is dropped, later children of the
+/// A descriptor that the next child process of a command inherits. After this value is dropped, later children of the
 /// command do not inherit the descriptor.
 ///
-/// The command keeps for good the function that it runs in each new child. So that function reads the descriptor's
+/// The command keeps for good the function that it runs in each new child. So the function reads the descriptor's
 /// number from this value: by the time of another child, the number may belong to another file.
 #[derive(Debug)]
 pub(crate) struct Inherited(Arc<AtomicI32>);
@@ -20,7 +20,7 @@ pub(crate) struct Inherited(Arc<AtomicI32>);
 const NONE: RawFd = -1;
 
 impl Inherited {
-    /// Makes the next child process that `command` starts inherit `fd`, under the same number as in this process.
+    /// Makes the next child process of `command` inherit `fd`, under the same number as in this process.
     ///
     /// The close-on-exec flag is cleared in the child only. So a process that another thread starts at the same time
     /// does not get the descriptor.
@@ -51,12 +51,12 @@ impl Drop for Inherited {
 /// Returns whether the descriptor with number `number` is open in this process and is a socket with the inode number
 /// `inode`.
 pub(crate) fn is_inherited(number: RawFd, inode: u64) -> bool {
-    // A number below 3 is a standard stream, which the standard library assumes to be open for ever.
+    // A number below 3 is a standard stream; the standard library assumes that standard streams stay open for ever.
     if number < 3 {
         return false;
     }
-    // SAFETY: the borrow serves only to ask the kernel about the descriptor; if no descriptor is open there, the answer
-    // is EBADF.
+    // SAFETY: the borrow serves only to ask the kernel about the descriptor. If no descriptor with this number is open,
+    // the answer is EBADF.
     let probe = unsafe { BorrowedFd::borrow_raw(number) };
     crate::os::call("fstat", || rustix::fs::fstat(probe)).is_ok_and(|stat| {
         stat.st_ino == inode && rustix::fs::FileType::from_raw_mode(stat.st_mode) == rustix::fs::FileType::Socket
@@ -75,8 +75,8 @@ pub(crate) fn is_listening(number: RawFd) -> bool {
 /// Takes ownership of the inherited descriptor with number `number`. The caller must have checked that the descriptor
 /// is open and has no other owner.
 pub(crate) fn take_inherited(number: RawFd) -> OwnedFd {
-    // SAFETY: `is_inherited` or `is_listening` has confirmed that this is the socket left for this process, and the
-    // caller takes it only once. So the descriptor has no other owner in this process.
+    // SAFETY: `is_inherited` or `is_listening` has confirmed that the descriptor is the socket left for this process,
+    // and the caller takes the descriptor only once. So it has no other owner in this process.
     unsafe { OwnedFd::from_raw_fd(number) }
 }
 

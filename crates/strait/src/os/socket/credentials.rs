@@ -1,8 +1,8 @@
 //! The identity of a peer, as the kernel reports it.
 //!
 //! `SO_PEERCRED` is fixed when a pair is made, so for a spawned child it names the parent on both ends. Therefore the
-//! first packet of a link carries `SCM_CREDENTIALS`, which the kernel fills in for the process that sends. Both are
-//! read with `libc`: a process outside this process namespace has the number 0 there, which `rustix` cannot represent.
+//! first packet of a link carries `SCM_CREDENTIALS`, which the kernel fills in for the sending process. Both are read
+//! with `libc`: a process outside this process's namespace has the pid 0, which `rustix` cannot represent.
 
 use std::mem::{MaybeUninit, size_of};
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
@@ -23,14 +23,14 @@ const SO_PEERPIDFD: libc::c_int = 77;
 /// Number of the socket option `SO_PASSRIGHTS` (Linux 6.16), which older headers lack.
 const SO_PASSRIGHTS: libc::c_int = 83;
 
-/// Makes the kernel show the sender's credentials with each packet received from this socket; stops doing so if `on` is
+/// Makes the kernel show the sender's credentials with each packet received from `socket`; stops doing so if `on` is
 /// `false`.
 pub(crate) fn ask(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
     call("setsockopt(SO_PASSCRED)", || sockopt::set_socket_passcred(socket, on)).named("setsockopt(SO_PASSCRED)")
 }
 
-/// Lets the peer send descriptors over this socket; if `on` is `false`, makes the peer's attempts fail. Fails on a
-/// kernel without `SO_PASSRIGHTS` (before Linux 6.16).
+/// Lets the peer send descriptors over `socket`; if `on` is `false`, makes the peer's attempts fail. Fails on a kernel
+/// without `SO_PASSRIGHTS` (before Linux 6.16).
 pub(crate) fn accept_rights(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
     let on = libc::c_int::from(on);
     let (place, len) = ((&raw const on).cast(), size_of::<libc::c_int>() as libc::socklen_t);
@@ -50,7 +50,7 @@ fn peer(credentials: libc::ucred) -> Peer {
     }
 }
 
-/// Returns the process that made the other end of this connected socket: the process that connected, listened or made
+/// Returns the process that made the other end of the connected socket: the process that connected, listened or made
 /// the pair (`SO_PEERCRED`).
 pub(crate) fn of_socket(socket: BorrowedFd<'_>) -> Result<Peer, Error> {
     let mut credentials = libc::ucred { pid: 0, uid: 0, gid: 0 };
@@ -82,12 +82,13 @@ pub(crate) fn pidfd_of_socket(socket: BorrowedFd<'_>) -> Result<OwnedFd, Error> 
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
-/// Returns the inode number of a pidfd of the process that has connected `socket`, which a listener has accepted.
-/// Returns `None` if that process is not `sender`, the process that sends packets over the socket, or if the kernel
-/// cannot give the number.
+/// Returns the inode number of a pidfd of the connector: the process that connected `socket`, which a listener has
+/// accepted. Returns `None` if the connector is not `sender`, the process that sends packets over the socket, or if the
+/// kernel cannot give the number.
 ///
-/// The two processes are compared by their pids. The comparison holds for a living process. A process that has ended
-/// cannot be told from one that has its pid now; but only a process that got the socket from it can send over it.
+/// The two processes are compared by their pids. The comparison holds while the connector lives. If the connector has
+/// ended, another process may have its pid now; but only a process that got the socket from the connector can send over
+/// the socket.
 pub(crate) fn inode_of_connector(socket: BorrowedFd<'_>, sender: Peer) -> Option<u64> {
     let is_sender = of_socket(socket).is_ok_and(|connector| connector.pid.is_some() && connector.pid == sender.pid);
     process::inode(&pidfd_of_socket(socket).ok().filter(|_| is_sender)?)
@@ -110,15 +111,16 @@ pub(crate) struct Next {
 }
 
 /// Returns the sender of the packet at the head of a socket's queue, and whether descriptors travel with the packet.
-/// The packet stays in the queue. Descriptors of it that the kernel has opened in this process meanwhile are passed to
-/// `close`. Returns `None` if no packet is there, or the connection has ended.
+/// The packet stays in the queue. If the kernel opens descriptors of the packet in this process meanwhile, passes them
+/// to `close`. Returns `None` if no packet is there, or the connection has ended.
 ///
 /// # Errors
 /// [`Error::BadPeer`] if the packet has no bytes, which no correct peer sends; the errors of `recvmsg`.
 pub(crate) fn of_next_packet(socket: BorrowedFd<'_>, close: fn(OwnedFd)) -> Result<Option<Next>, Error> {
     // There is room for the credentials alone. The kernel writes the credentials first, and opens no descriptor without
-    // room. If the kernel attaches no credentials, there is room for some descriptors. This can happen if a peer sent
-    // the same socket twice: one of the two links may have turned the credentials off before the other asked for them.
+    // room. If the kernel attaches no credentials, there is room for some descriptors. Missing credentials can happen
+    // if a peer sent the same socket twice: one of the two links may have turned the credentials off before the other
+    // asked for them.
     const ROOM: usize = cmsg_space!(ScmCredentials(1));
     #[repr(C, align(8))]
     struct Control([MaybeUninit<u8>; ROOM]);
@@ -133,8 +135,8 @@ pub(crate) fn of_next_packet(socket: BorrowedFd<'_>, close: fn(OwnedFd)) -> Resu
 
 /// Returns the sender of the first packet in a socket's queue, as [`of_next_packet`] does, and the inode number of a
 /// pidfd of the sender. The number is `None` if the kernel cannot give it (before Linux 6.9), or if this process has no
-/// free descriptor for the pidfd. The kernel attaches the pidfd to the packet, so the number is that of the process that
-/// sent the packet, even if that process has died since and its pid is in use again.
+/// free descriptor for the pidfd. The kernel attaches the pidfd to the packet. So the number belongs to the sender,
+/// even if the sender has died since and its pid is in use again.
 pub(crate) fn of_first_packet(
     socket: BorrowedFd<'_>,
     close: fn(OwnedFd),
@@ -175,8 +177,8 @@ mod tests {
     use crate::os::socket;
     use std::os::fd::AsFd;
 
-    /// Shows that the first packet names the process that sent it, even if that process has died since. Older kernels
-    /// then give no inode number, but never that of another process.
+    /// Shows that the first packet names the sending process, even if the sender has died since. Older kernels then
+    /// give no inode number, but never the number of another process.
     #[test]
     fn the_first_packet_tells_the_inode_of_its_sender() {
         let (ours, theirs) = socket::pair().unwrap();
@@ -203,7 +205,7 @@ mod tests {
         socket::send(theirs.as_fd(), b"packet", &[writer.as_fd(); 6]).unwrap();
         drop(writer);
         assert_eq!(of_next_packet(ours.as_fd(), drop).unwrap().unwrap().sender, Sender::Unknown);
-        // Once the packet is gone, nothing holds the pipe's writing end for long; a leaked descriptor would make this
+        // After the packet is gone, nothing holds the pipe's writing end for long; a leaked descriptor would make the
         // read block.
         drop((ours, theirs));
         assert_eq!(std::io::read_to_string(reader).unwrap(), "");

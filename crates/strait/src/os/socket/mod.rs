@@ -27,8 +27,8 @@ use crate::os::process::held::poll;
 use crate::signals;
 use peek::{Head, Looked};
 
-/// The greatest number of descriptors that the kernel permits in one packet. The receive buffer has room for all of
-/// them. So a packet loses descriptors only because this process has no free ones, never for lack of room.
+/// The greatest number of descriptors that the kernel permits in one packet. The receive buffer has room for this
+/// number. So a packet loses descriptors only because this process has no free descriptors, never for lack of room.
 pub(crate) const SCM_MAX_FD: usize = 253;
 
 /// How often receiving a packet that is known to be there is tried again after an error that may be temporary.
@@ -90,8 +90,8 @@ pub(crate) enum Sent {
     Done,
     /// The packet was not sent, because the peer's queue is full. The caller can send the packet later.
     Full,
-    /// The packet was not sent: the kernel has no memory for it, or too many descriptors of this user are in flight.
-    /// The packet can be sent later.
+    /// The packet was not sent: the kernel has no memory for the packet, or too many descriptors of this process's user
+    /// are in flight. The packet can be sent later.
     Refused,
     /// The packet was not sent, because the peer has closed the socket.
     HungUp,
@@ -124,13 +124,13 @@ pub(crate) enum ReceivedPacket {
     /// A packet is there; `len` bytes of it were copied into the caller's buffer.
     Packet {
         len: usize,
-        /// Whether the packet is larger than the buffer, so that not all of its bytes were copied.
+        /// Whether the packet is larger than the buffer: not all of its bytes were copied.
         truncated: bool,
         /// Whether the kernel has left out descriptors of the packet: the caller gave no room for them, or this process
-        /// had none free.
+        /// had no free descriptors.
         descriptors_lost: bool,
         /// Whether the packet came with a control message for which this library does not ask the kernel. If so, a
-        /// process with a copy of the socket must have asked for it.
+        /// process with a copy of the socket must have asked for the message.
         has_more: bool,
     },
     /// No packet is in the socket's queue now.
@@ -144,8 +144,7 @@ pub(crate) enum ReceivedPacket {
 /// packet do not become open in this process. If this process has too few free descriptors, the packet is not lost, but
 /// stays in the socket. [`take`] removes the packet.
 ///
-/// There is no other way to know that all descriptors fit: a descriptor that was free a moment ago may be used by
-/// another thread by now.
+/// There is no other way to know that all descriptors fit: another thread may have used a free descriptor meanwhile.
 pub(crate) fn look(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -159,7 +158,7 @@ pub(crate) fn look(
     let room = match most {
         0 => 0,
         SCM_MAX_FD => space.0.len(),
-        // Room for a header and the numbers: rounded up, there could be room for one more.
+        // Room for a header and the numbers, not rounded up: rounded up, there could be room for one more number.
         most => size_of::<libc::cmsghdr>() + most * size_of::<libc::c_int>(),
     };
     Ok(match peek::head(socket, buffer, &mut space.0[..room])? {
@@ -178,8 +177,8 @@ pub(crate) enum Bare {
     /// A packet was received. The number is the length of the whole packet in bytes. If the packet is longer than the
     /// buffer, the rest of its bytes is lost.
     Packet(usize),
-    /// No packet could be received now: the socket's queue is empty, or the kernel has no memory for the packet, which
-    /// then stays in the queue.
+    /// No packet could be received now: the socket's queue is empty, or the kernel has no memory for the packet. The
+    /// packet then stays in the queue.
     Empty,
     /// The socket is of no use any more: the peer has closed it or sent an empty packet, or the socket has failed.
     HungUp,
@@ -194,7 +193,7 @@ pub(crate) fn receive_bare(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> Bare {
             Ok((_, 0)) => Bare::HungUp,
             Ok((_, len)) => Bare::Packet(len),
             Err(Errno::INTR) => continue,
-            // With the other two errors the kernel has no memory for the packet now; the socket stays readable.
+            // With ENOMEM and ENOBUFS the kernel has no memory for the packet now; the socket stays readable.
             Err(Errno::AGAIN | Errno::NOMEM | Errno::NOBUFS) => Bare::Empty,
             Err(_) => Bare::HungUp,
         };
@@ -226,7 +225,7 @@ const MORE_BESIDE: [libc::c_int; 4] = [SO_PASSPIDFD, libc::SO_PASSSEC, libc::SO_
 
 /// Resets the socket options by which the process that made the socket may have changed what this process sees: the
 /// control messages that come with a packet, and where in the queue a look begins. If an option is unknown to the
-/// kernel or cannot be reset, a later packet with an unexpected control message reveals this.
+/// kernel or cannot be reset, an unexpected control message with a later packet reveals the option.
 pub(crate) fn receive_plainly(socket: BorrowedFd<'_>) {
     for option in MORE_BESIDE {
         let _ = set_option(socket, option, 0);
@@ -243,8 +242,8 @@ fn set_option(socket: BorrowedFd<'_>, option: libc::c_int, value: libc::c_int) -
     call("setsockopt", set).map(drop)
 }
 
-/// Returns whether a look at the next packet begins at the head of the socket's queue; `false` if it begins further
-/// behind. (A process with a copy of the socket can change this.)
+/// Returns whether a look at the next packet begins at the head of the socket's queue, and not further behind. (A
+/// process with a copy of the socket can change where a look begins.)
 pub(crate) fn looks_at_head(socket: BorrowedFd<'_>) -> bool {
     let mut offset: libc::c_int = -1;
     let mut len = size_of::<libc::c_int>() as libc::socklen_t;
@@ -257,20 +256,20 @@ pub(crate) fn looks_at_head(socket: BorrowedFd<'_>) -> bool {
     call("getsockopt(SO_PEEK_OFF)", ask).is_err() || offset < 0
 }
 
-/// Returns whether this process can open `count` more descriptors, by duplicating `any` as often and closing the copies.
-/// A hint only: another thread may use the free descriptors at once.
+/// Returns whether this process can open `count` more descriptors, by duplicating `any` as often and closing the
+/// copies. A hint only: another thread may use the free descriptors at once.
 pub(crate) fn are_descriptors_free(any: BorrowedFd<'_>, count: usize) -> bool {
     let copy = || call("fcntl(F_DUPFD_CLOEXEC)", || rustix::io::fcntl_dupfd_cloexec(any, 0));
     let copies: Result<Vec<OwnedFd>, Errno> = (0..count).map(|_| copy()).collect();
     copies.is_ok()
 }
 
-/// Makes the peer's sends fail from now on. Returns whether no packet is left in this socket's queue; returns `false`
-/// also if this cannot be found out.
+/// Makes the peer's sends fail from now on. Returns whether no packet is left in the socket's queue; `false` also if
+/// the kernel does not tell.
 pub(crate) fn ends_empty(socket: BorrowedFd<'_>) -> bool {
     stop_receiving(socket);
-    // A packet without bytes would look like the end. With this option such a packet has a control message, for which
-    // there is no room.
+    // A packet without bytes would look like the end. With the option `SO_PASSCRED` such a packet has a control
+    // message, for which there is no room.
     if call("setsockopt(SO_PASSCRED)", || sockopt::set_socket_passcred(socket, true)).is_err() {
         return false;
     }
@@ -304,15 +303,15 @@ impl SharedBytes {
         self.0.iter().map(|byte| byte.load(Ordering::Relaxed)).eq(bytes.iter().copied())
     }
 
-    /// Removes the packet at the head of a socket's queue, without its descriptors, and copies its bytes into this
+    /// Removes the packet at the head of a socket's queue, without its descriptors, and copies its bytes into the
     /// buffer. Returns `false` if the packet could not be removed.
     pub(crate) fn receive(&self, socket: BorrowedFd<'_>) -> bool {
         let place = self.0.as_ptr().cast_mut().cast();
         let mut tries = 0;
         loop {
             let receive = || {
-                // SAFETY: the kernel writes no more bytes than there are. All other access to them is atomic, and
-                // atomics may be written through a shared reference.
+                // SAFETY: the kernel writes no more bytes than the buffer has. All other access to the bytes is atomic,
+                // and atomics may be written through a shared reference.
                 done(unsafe { libc::recv(socket.as_raw_fd(), place, self.0.len(), libc::MSG_DONTWAIT) })
             };
             match call("recvfrom", receive) {
@@ -352,7 +351,7 @@ pub(crate) struct Readiness {
     pub(crate) hung_up: bool,
 }
 
-/// Sleeps until the socket is ready for `interest`, the peer has hung up, or the deadline has passed. In the last case
+/// Sleeps until the socket is ready for `interest`, the peer has hung up, or the deadline has passed. At the deadline
 /// all fields of the result are `false`.
 pub(crate) fn wait(socket: BorrowedFd<'_>, interest: Interest, deadline: Deadline) -> Result<Readiness, Error> {
     wait_also(socket, AlsoWatched::default(), interest, deadline)
@@ -364,12 +363,12 @@ pub(crate) struct AlsoWatched<'a> {
     /// The pidfd of a process whose end also ends the sleep, and is reported as a hang-up of the socket; `None` if no
     /// process is watched.
     pub(crate) process: Option<BorrowedFd<'a>>,
-    /// A wake fd or another descriptor, which ends the sleep when it becomes readable; `None` if there is none.
+    /// A wake fd or another descriptor, which ends the sleep when readable; `None` if there is none.
     pub(crate) wake_fd: Option<BorrowedFd<'a>>,
 }
 
 /// Sleeps until the socket is ready for `interest`, the peer has hung up, a descriptor in `also` is readable, or the
-/// deadline has passed. In the last case all fields of the result are `false`, and also if a signal has interrupted the
+/// deadline has passed. At the deadline all fields of the result are `false`, and also if a signal has interrupted the
 /// sleep of a thread with a [guard](signals::Guard).
 pub(crate) fn wait_also(
     socket: BorrowedFd<'_>,
@@ -441,15 +440,15 @@ fn timespec(d: Duration) -> Timespec {
     Timespec { tv_sec: i64::try_from(d.as_secs()).unwrap_or(i64::MAX), tv_nsec: d.subsec_nanos().into() }
 }
 
-/// Reads one line from `fd` and appends it to `line` without its line feed; reads no byte behind the line. Blocks at
-/// most until `deadline`. Fails with [`Error::NoInvitation`] if the input ends within the line, or if the line has more
-/// than `most` bytes.
+/// Reads one line from `fd` and appends the line to `line` without its line feed; reads no byte behind the line. Blocks
+/// at most until `deadline`. Fails with [`Error::NoInvitation`] if the input ends within the line, or if the line has
+/// more than `most` bytes.
 pub(crate) fn read_line(fd: BorrowedFd<'_>, line: &mut Vec<u8>, most: usize, deadline: Deadline) -> Result<(), Error> {
     let mut byte = [0];
     loop {
         let ready = wait(fd, Interest::Readable, deadline)?;
         if !ready.readable && !ready.hung_up {
-            // Once a byte was read, the line can only be read to its end.
+            // After a byte was read, the line can only be read to its end.
             if line.is_empty() && !deadline.is_now() {
                 signals::check()?;
             } else if !line.is_empty() && !deadline.has_passed() {

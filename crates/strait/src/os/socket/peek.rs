@@ -1,4 +1,4 @@
-//! Looking at the packet at the head of a socket's queue, which stays there.
+//! Looking at the packet at the head of a socket's queue; the packet stays there.
 //!
 //! Control messages are read one by one, with `libc`. Descriptors in control messages are open in this process as soon
 //! as the call returns, whatever the kind of the control message; and `rustix` skips unknown kinds.
@@ -13,7 +13,7 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::{call, failed};
 
-/// Type number of the control message that holds a pidfd of the sender's process (Linux 6.5); older headers lack it.
+/// Type number of the control message with a pidfd of the sender's process (Linux 6.5); older headers lack the number.
 const SCM_PIDFD: libc::c_int = 4;
 
 /// The result of a look at the packet at the head of a socket's queue.
@@ -26,11 +26,11 @@ pub(super) enum Looked {
 }
 
 /// The properties of the packet at the head of a socket's queue, as a look has shown them. The look leaves the packet
-/// there.
+/// in the queue.
 pub(super) struct Head {
     /// Number of the packet's bytes that were copied to the caller's buffer; 0 if the packet has no bytes.
     pub(in crate::os) len: usize,
-    /// Whether the packet is larger than the buffer, so that not all of its bytes were copied.
+    /// Whether the packet is larger than the buffer: not all of its bytes were copied.
     pub(in crate::os) truncated: bool,
     /// Whether some control messages of the packet, or descriptors in them, did not fit into the caller's buffer, or
     /// this process had too few free descriptors.
@@ -39,15 +39,15 @@ pub(super) struct Head {
     pub(in crate::os) descriptors: Vec<OwnedFd>,
     /// The place in `descriptors` of a pidfd of the packet's sender; `None` if the kernel has attached no pidfd.
     pub(super) pidfd: Option<usize>,
-    /// The credentials of the packet's sender; `None` if the kernel has attached none.
+    /// The credentials of the packet's sender; `None` if the kernel has attached no credentials.
     pub(in crate::os) sender: Option<libc::ucred>,
     /// Whether the packet came with a control message for which this library never asks the kernel.
     pub(super) has_more: bool,
 }
 
-/// Looks at the packet at the head of a socket's queue without blocking, and leaves the packet there. Copies its bytes
-/// to `buffer`. `control` is the room for control messages, aligned like the kernel's headers. If `control` is empty,
-/// no descriptor of the packet is opened in this process.
+/// Looks at the packet at the head of a socket's queue without blocking, and leaves the packet in the queue. Copies its
+/// bytes to `buffer`. `control` is the room for control messages, aligned like the kernel's headers. If `control` is
+/// empty, no descriptor of the packet is opened in this process.
 pub(super) fn head(
     socket: BorrowedFd<'_>,
     buffer: &mut [u8],
@@ -58,7 +58,7 @@ pub(super) fn head(
 
 /// Calls `look`, which looks for the next packet, and returns its result; if the peer has closed the socket, returns
 /// the result of a second look. Linux first looks into the queue, and then checks whether the peer has closed the
-/// socket. If the peer sends packets in between and closes the socket, the first look misses these packets. A look that
+/// socket. If the peer sends packets in between and closes the socket, the first look misses the packets. A look that
 /// begins after the close sees all packets.
 fn unless_packets_came_late(mut look: impl FnMut() -> Result<Looked, Error>) -> Result<Looked, Error> {
     match look()? {
@@ -68,7 +68,7 @@ fn unless_packets_came_late(mut look: impl FnMut() -> Result<Looked, Error>) -> 
 }
 
 /// Looks at the packet at the head of a socket's queue, as [`head`] does. If the result is [`Looked::HungUp`], the peer
-/// has closed the socket, but there may be packets that the peer sent right before that.
+/// has closed the socket, but there may be packets that the peer sent right before the close.
 fn look_once(socket: BorrowedFd<'_>, buffer: &mut [u8], control: &mut [MaybeUninit<u8>]) -> Result<Looked, Error> {
     let mut place = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
     // SAFETY: all-zero is a valid `msghdr`.
@@ -81,14 +81,14 @@ fn look_once(socket: BorrowedFd<'_>, buffer: &mut [u8], control: &mut [MaybeUnin
     let flags = libc::MSG_PEEK | libc::MSG_DONTWAIT | libc::MSG_CMSG_CLOEXEC;
     let mut reset = false;
     let len = loop {
-        // SAFETY: `header` points to buffers that live until the call returns, of the sizes it gives.
+        // SAFETY: `header` points to buffers that live until the call returns, of the sizes in `header`.
         let look = || crate::os::done(unsafe { libc::recvmsg(socket.as_raw_fd(), &raw mut header, flags) });
         match call("recvmsg(MSG_PEEK)", look) {
             Ok(len) => break len.cast_unsigned(),
             Err(Errno::AGAIN) => return Ok(Looked::Nothing),
             Err(Errno::INTR) => {}
-            // The peer died with unread packets from this process. The socket reports this once, before the packets of
-            // the peer.
+            // The peer died with unread packets from this process. The socket reports the death once, before the
+            // packets of the peer.
             Err(Errno::CONNRESET) if !reset => reset = true,
             Err(Errno::CONNRESET) => return Ok(Looked::HungUp),
             Err(errno) => return Err(failed("recvmsg", errno)),
@@ -106,7 +106,7 @@ fn look_once(socket: BorrowedFd<'_>, buffer: &mut [u8], control: &mut [MaybeUnin
     // SAFETY: the kernel has filled `header` and `control` just now.
     unsafe { head.read_control(&header) };
     // The end of a connection has no bytes either, but no descriptors. The descriptors of an empty packet are the
-    // peer's: they go to the caller, because to close one of them here could block.
+    // peer's: they go to the caller, because closing such a descriptor here could block.
     if len == 0 && head.descriptors.is_empty() && wait(socket, Interest::Readable, Deadline::NOW)?.hung_up {
         return Ok(Looked::HungUp);
     }
@@ -147,17 +147,17 @@ impl Head {
     }
 
     /// Takes ownership of the descriptors whose numbers are in the `len` bytes from `data` on, and appends them to the
-    /// descriptors of this packet.
+    /// packet's descriptors.
     ///
     /// # Safety
     /// The kernel has written the numbers just now, and nothing else has read them.
     unsafe fn own_descriptors(&mut self, data: *const u8, len: usize) {
         for at in 0..len / size_of::<libc::c_int>() {
-            // SAFETY: the caller's promise. For a descriptor that the kernel could not open it has written an error,
-            // which is below 0.
+            // SAFETY: the caller promises that the kernel has written the `len` bytes. For a descriptor that the kernel
+            // could not open, the kernel has written an error, which is below 0.
             let fd = unsafe { data.cast::<libc::c_int>().add(at).read_unaligned() };
             if fd >= 0 {
-                // SAFETY: the kernel has opened this descriptor just now, and it has no other owner.
+                // SAFETY: the kernel has opened the descriptor just now, and the descriptor has no other owner.
                 self.descriptors.push(unsafe { OwnedFd::from_raw_fd(fd) });
             }
         }
