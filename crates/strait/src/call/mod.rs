@@ -23,15 +23,15 @@
 
 // Calls: requests and their replies over a channel.
 //
-// Each message has a [trailer](wire) that says which call it belongs to. One waiting thread receives for all threads of
-// the end, and [`routes`] gives each message to its call. When that thread has its own result, it hands the receiving
-// to another thread. The library starts no thread for calls, and an end with only one thread takes no detour. Threads
-// that share a processor let each other run before they sleep ([`yield_policy`]), and one of them wakes the peer for
-// all.
+// Each message has a [trailer](wire) with the number of its call. One waiting thread receives for all threads of the
+// end, and [`routes`] gives each message to its call. When the receiving thread has its own result, it hands the
+// receiving to another thread. The library starts no thread for calls, and an end with only one thread takes no detour.
+// Threads that share a processor let each other run before they sleep ([`yield_policy`]), and one of them wakes the
+// peer for all.
 //
-// A thread that finds no room to send receives meanwhile, unless another thread does. Each end accepts as many calls
-// at a time as the other may make, so a received message always has a slot. So two ends that call each other, with
-// both rings full, make progress.
+// A thread that finds no room to send receives meanwhile, unless another thread does. Each end accepts as many calls at
+// a time as the other may make, so a received message always has a slot. So two ends that call each other, with both
+// rings full, make progress.
 
 mod numbers;
 mod platform;
@@ -97,10 +97,10 @@ const BATCHES: usize = 16;
 ///
 /// # When it fails
 /// The error of a failed call says whether the request may have been carried out: see [`CallError`]. If a server drops
-/// a [`Request`] without a reply, the caller learns this at once.
+/// a [`Request`] without a reply, the caller learns so at once.
 ///
 /// # Which thread receives
-/// A thread that waits for a reply or a request receives for all threads of this end. If no thread waits, arriving
+/// A thread that waits for a reply or a request receives for all threads of the end. If no thread waits, arriving
 /// messages stay in the channel.
 #[derive(Debug)]
 pub struct CallEnd {
@@ -151,16 +151,15 @@ impl CallOptions {
     }
 
     /// Sets how many calls of the other end may be without an answer at a time; a peer that makes more is a bad peer.
-    /// This process holds each request whole, in private memory, from when it was received until the program takes the
-    /// request.
+    /// This process holds each received request whole, in private memory, until the program takes the request.
     #[must_use]
     pub fn requests(mut self, most: usize) -> Self {
         self.requests = most;
         self
     }
 
-    /// Makes a call end from `channel`, with these options. From now on only calls may use the channel, and its other
-    /// end must be a call end too.
+    /// Makes a call end from `channel`, with the options `self`. From now on only calls may use the channel, and its
+    /// other end must be a call end too.
     pub fn over(&self, channel: Channel) -> CallEnd {
         CallEnd { shared: Arc::new(CallShared::new(channel, Routes::new(self.calls, self.requests))) }
     }
@@ -168,7 +167,7 @@ impl CallOptions {
 
 /// The reason why a call has no reply.
 ///
-/// Example: [the table of outcomes](crate::call).
+/// Example: [a call and its reply](crate::call).
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum CallError {
@@ -176,12 +175,12 @@ pub enum CallError {
     /// request.
     NotSent(SendError),
     /// The request was sent, and there will be no reply: for example, the deadline has passed, or the peer has closed.
-    /// Whether the request was carried out is unknown. A reply that arrives after the deadline is dropped. Only if
-    /// [`PendingCall::poll`] or [`PendingCall::poll`] has to wait longer, the call stays in flight, and its reply may
-    /// still arrive.
+    /// Whether the request was carried out is unknown. A reply that arrives after the deadline is dropped. Exception:
+    /// if [`PendingCall::poll`] fails at its deadline or by a signal, the call stays in flight, and its reply may still
+    /// arrive.
     OutcomeUnknown(Error),
-    /// The server dropped the request without a reply. Whether the server had acted on the request before that depends
-    /// on the server.
+    /// The server dropped the request without a reply. Whether the server had acted on the request before depends on
+    /// the server.
     NotAnswered,
 }
 
@@ -252,7 +251,7 @@ impl CallEnd {
         deadline: impl Into<Deadline>,
     ) -> Result<Message, CallError> {
         let deadline = deadline.into();
-        // No user code may run between this and the wait, as the peer may not be woken yet.
+        // No user code may run between `begin` and the wait below, because the peer may not be woken yet.
         let (id, deferred_wake) = self.shared.begin(request.into(), deadline, true).map_err(|failed| {
             deferred::run();
             CallError::NotSent(failed)
@@ -261,8 +260,8 @@ impl CallEnd {
     }
 
     /// Calls the other end as [`call`](Self::call) does, and passes requests of the other end to `serve` while it waits
-    /// for the reply. The other end may have to call back before it can reply. This thread calls `serve` without
-    /// holding a lock; `serve` may make calls too.
+    /// for the reply. Use this function if the other end may have to call back before it can reply. The calling thread
+    /// runs `serve` without holding a lock; `serve` may make calls too.
     ///
     /// # Errors
     /// See [`CallError`].
@@ -320,7 +319,7 @@ impl CallEnd {
             .map(|queued| self.request(queued))
     }
 
-    /// Returns the numbers of calls, requests and unexpected answers that this end has counted since its creation.
+    /// Returns the numbers of calls, requests and unexpected answers that the end has counted since its creation.
     pub fn counters(&self) -> CallCounters {
         self.shared.routes().counters
     }
@@ -331,14 +330,14 @@ impl CallEnd {
         self.shared.routes().in_flight()
     }
 
-    /// Returns the channel of this end, through which the program can ask about the peer or read the channel's
-    /// counters. The program must not send or receive on this channel.
+    /// Returns the channel of the end, for questions about the peer and for the channel's counters. The program must
+    /// not send or receive on the channel.
     pub fn channel(&self) -> &Channel {
         &self.shared.channel
     }
 }
 
-/// A call whose reply has not been taken yet. Dropping it [cancels](Self::cancel) the call.
+/// A call whose reply has not been taken yet. Dropping the `PendingCall` [cancels](Self::cancel) the call.
 ///
 /// ```
 /// use strait::call::CallEnd;
@@ -359,12 +358,12 @@ impl CallEnd {
 #[derive(Debug)]
 pub struct PendingCall {
     shared: Arc<CallShared>,
-    /// The number of the call; `None` once the answer of the call was taken.
+    /// The number of the call; `None` after the answer of the call was taken.
     id: Option<u64>,
 }
 
 impl PendingCall {
-    /// Waits for the reply until `deadline` and returns it. If the deadline passes first, the call is cancelled.
+    /// Waits for the reply until `deadline` and returns the reply. If the deadline passes first, the call is cancelled.
     ///
     /// # Errors
     /// [`CallError::OutcomeUnknown`], [`CallError::NotAnswered`].
@@ -372,8 +371,8 @@ impl PendingCall {
         self.wait_on(deadline.into(), None)
     }
 
-    /// Waits for the reply until `deadline` and returns it. If the wait ends first, by the deadline or by a
-    /// [signal](crate::signals), the call stays in flight, and a later call of this function may return the reply.
+    /// Waits for the reply until `deadline` and returns the reply. If the wait ends first, by the deadline or by a
+    /// [signal](crate::signals), the call stays in flight, and a later call of `poll` may return the reply.
     ///
     /// # Errors
     /// As [`PendingCall::wait`]; after [`Error::WouldBlock`], [`Error::TimedOut`] and [`Error::Signalled`] in
@@ -382,8 +381,8 @@ impl PendingCall {
         self.wait_on(deadline.into(), None)
     }
 
-    /// Waits for the answer of this call until `deadline`, and returns the reply. `deferred_wake` is a wake-up still
-    /// due to the peer, if any; this thread drops it before sleeping, and the drop wakes the peer. Fails as
+    /// Waits for the answer of the call until `deadline`, and returns the reply. `deferred_wake` is a wake-up still due
+    /// to the peer, if any; the calling thread drops it before sleeping, and the drop wakes the peer. Fails as
     /// [`wait`](Self::wait) and [`poll`](Self::poll) do.
     fn wait_on(&mut self, deadline: Deadline, deferred_wake: Option<WakeOnDrop>) -> Result<Message, CallError> {
         let Some(id) = self.id else { return Err(CallError::NotAnswered) };
@@ -446,14 +445,14 @@ impl Request {
         self.message.take_handles()
     }
 
-    /// Returns whether the caller has cancelled this call, as far as this process has received the cancellation. Takes
-    /// a lock.
+    /// Returns whether the caller has cancelled the call, as far as this process has received the cancellation. Takes a
+    /// lock.
     pub fn is_cancelled(&self) -> bool {
         self.replier.is_cancelled()
     }
 
-    /// Sends `answer` as the reply to this request; waits for room until `deadline`. After an error the caller learns
-    /// that there will be no reply; [`Replier::reply`] can be called again instead.
+    /// Sends `answer` as the reply to the request; waits for room until `deadline`. After an error the caller learns
+    /// that there will be no reply. To try again after an error, use [`Replier::reply`].
     ///
     /// # Errors
     /// As [`Channel::send_by`].
@@ -493,14 +492,14 @@ pub struct Replier {
 }
 
 impl Replier {
-    /// Returns whether the caller has cancelled this call, as far as this process has received the cancellation. Takes
-    /// a lock.
+    /// Returns whether the caller has cancelled the call, as far as this process has received the cancellation. Takes a
+    /// lock.
     pub fn is_cancelled(&self) -> bool {
         !self.answered && !self.shared.is_elsewhere() && self.shared.routes().is_cancelled(self.id)
     }
 
-    /// Sends `answer` as the reply to the request; waits for room until `deadline`. After an error this can be called
-    /// again.
+    /// Sends `answer` as the reply to the request; waits for room until `deadline`. After an error, `reply` can be
+    /// called again.
     ///
     /// # Panics
     /// If the request was answered before.
@@ -539,7 +538,7 @@ impl Drop for Replier {
 
 /// The methods of a call end that [reactors](crate::task::Reactor) use.
 impl CallEnd {
-    /// Receives the messages that have arrived, on behalf of all tasks and threads that wait on this end. Stops after
+    /// Receives the messages that have arrived, on behalf of all tasks and threads that wait on the end. Stops after
     /// [`BATCHES`] batches, so that other ends in the reactor have their turn. Does nothing while another thread
     /// receives, or if the end has ended.
     pub(crate) fn drain(&self) {
@@ -558,19 +557,20 @@ impl CallEnd {
         deferred::run();
     }
 
-    /// Returns whether this call end has ended, because the peer has closed or is a bad peer: nothing more arrives, and
+    /// Returns whether the call end has ended, because the peer has closed or is a bad peer: nothing more arrives, and
     /// nothing can be sent.
     pub(crate) fn has_ended(&self) -> bool {
         self.shared.routes().ended.is_some()
     }
 
-    /// Returns whether this end still has a cancellation, or an answer without a payload, that could not be sent for
-    /// lack of room.
+    /// Returns whether the end still has to send a cancellation, or an answer without a payload, for which there was no
+    /// room.
     pub(crate) fn has_deferred(&self) -> bool {
         !self.shared.routes().deferred.is_empty()
     }
 
-    /// Returns the next request if one has arrived. Otherwise registers `waker`, which is woken when a request arrives.
+    /// Returns the next request if a request has arrived. Otherwise registers `waker`: an arriving request wakes the
+    /// task.
     pub(crate) fn poll_request(&self, waker: &Waker) -> Poll<Result<Request, Error>> {
         let mut routes = self.shared.routes();
         if let Some(queued) = routes.requests.pop_front() {
@@ -584,12 +584,12 @@ impl CallEnd {
         Poll::Pending
     }
 
-    /// Returns whether a call slot is free, so that one more call may be made now.
+    /// Returns whether a call slot is free: the end may make one more call now.
     pub(crate) fn has_slot(&self) -> bool {
         self.shared.routes().has_slot()
     }
 
-    /// Registers `waker`, which is woken when a call slot becomes free.
+    /// Registers `waker`: a call slot that becomes free wakes the task.
     pub(crate) fn await_slot(&self, waker: &Waker) {
         self.shared.routes().park(Waits::Slot, waker);
     }
@@ -598,7 +598,7 @@ impl CallEnd {
 impl Future for PendingCall {
     type Output = Result<Message, CallError>;
 
-    /// Returns the reply if it has arrived; otherwise the task is woken when the reply arrives. This future receives no
+    /// Returns the reply if it has arrived; otherwise the task is woken when the reply arrives. The future receives no
     /// messages itself: another thread, or an [`AsyncCallEnd`](crate::task::AsyncCallEnd), must receive on the call end
     /// meanwhile.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {

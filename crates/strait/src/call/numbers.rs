@@ -7,8 +7,7 @@ use std::sync::OnceLock;
 
 use crate::os::fork::PerProcess;
 
-/// Makes hashers for call numbers. The field is a random secret, the one secret of this process, so that a peer cannot
-/// choose call numbers whose hashes collide.
+/// Makes hashers for call numbers. The field is the one random secret of this process for hashes of call numbers.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NumberHashing([u64; 2]);
 
@@ -31,7 +30,7 @@ impl BuildHasher for NumberHashing {
     }
 }
 
-/// Hashes one call number, with the random secret of the [`NumberHashing`] that made this hasher.
+/// Hashes one call number, with the random secret of the [`NumberHashing`] that made the hasher.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct NumberHasher {
     key: [u64; 2],
@@ -41,8 +40,8 @@ pub(super) struct NumberHasher {
 impl Hasher for NumberHasher {
     #[inline]
     fn write_u64(&mut self, number: u64) {
-        // Both halves of the product are used, so that each bit of the number changes the upper and the lower bits of
-        // the hash.
+        // The hash uses both halves of the product, so that each bit of the number changes the upper and the lower bits
+        // of the hash.
         let product = u128::from(number ^ self.hash ^ self.key[0]) * u128::from(self.key[1] | 1);
         self.hash = product as u64 ^ (product >> 64) as u64;
     }

@@ -1,6 +1,6 @@
 //! The platform of a call end: the channel, the clock, and the primitives with which threads of one process wait.
 //!
-//! The model in `tests/model.rs` replaces this module, and runs the same code of call ends under the model checker.
+//! The model in `tests/model.rs` replaces this module, and runs the code of call ends under the model checker.
 
 pub(super) use std::sync::atomic::AtomicBool;
 pub(super) use std::sync::{Mutex, MutexGuard};

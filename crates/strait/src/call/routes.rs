@@ -25,7 +25,7 @@ pub(super) struct Queued {
     pub(super) message: Message,
 }
 
-/// The numbers of calls, requests and unexpected answers that a call end has counted since it was made.
+/// The numbers of calls, requests and unexpected answers that a call end has counted since its creation.
 ///
 /// ```
 /// let (a, _b) = strait::Channel::pair()?;
@@ -43,8 +43,7 @@ pub struct CallCounters {
     /// Number of answers to this end's calls that were dropped because the caller had given up: at its deadline, or by
     /// cancelling.
     pub late: u64,
-    /// Number of answers that arrived for calls that were never made or were answered before. These answers were
-    /// dropped.
+    /// Number of answers to calls that were never made or were answered before. Such answers are dropped.
     pub unknown: u64,
 }
 
@@ -54,25 +53,25 @@ pub(super) struct Routes {
     most_calls: usize,
     /// Requests of the other end that were received and that the program has not taken yet, oldest first.
     pub(super) requests: VecDeque<Queued>,
-    /// All requests of the other end that have no answer yet, taken by the program or not. The key is the number of the
-    /// call; the value is `true` if the caller has cancelled the call.
+    /// All requests of the other end without an answer, taken by the program or not. The key is the number of the call;
+    /// the value is `true` if the caller has cancelled the call.
     serving: HashMap<u64, bool, NumberHashing>,
     most_requests: usize,
-    /// Whether one thread has the task to receive from the channel, on behalf of all threads of this end. Also `true`
-    /// while that thread yields (lets others run before sleeping).
+    /// Whether one thread has the task to receive from the channel, on behalf of all threads of the end. Also `true`
+    /// while the receiving thread yields (lets others run before sleeping).
     pub(super) receiving: bool,
     pub(super) yield_policy: YieldPolicy,
     /// A wake-up still due to the peer, if any. A sending thread left the wake-up to the thread that yields now (lets
     /// others run before sleeping); the yielding thread wakes the peer afterwards.
     pub(super) deferred_wake: Option<WakeOnDrop>,
-    /// The threads that wait on this end, each with the awaited event. Some threads sleep, and some were woken and have
+    /// The threads that wait on the end, each with the awaited event. Some threads sleep, and some were woken and have
     /// not run yet.
     pub(super) waiters: VecDeque<(Waits, Arc<CallWaiter>)>,
     /// Number of threads in [`waiters`](Self::waiters) that were woken and have not run yet.
     pub(super) woken_threads: usize,
-    /// The tasks that wait on this end for a request or for a free call slot, each with the awaited event.
+    /// The tasks that wait on the end for a request or for a free call slot, each with the awaited event.
     pub(super) tasks: Vec<(Waits, Waker)>,
-    /// The threads and tasks of this end to be woken once the lock of the routes is released.
+    /// The threads and tasks of the end to be woken when the lock of the routes is released.
     pub(super) woken: Woken,
     /// Cancellations, and answers without a payload, that were not sent yet for lack of room, oldest first. There are
     /// at most as many as the limits on calls and on requests together permit.
@@ -80,7 +79,7 @@ pub(super) struct Routes {
     pub(super) ended: Option<Error>,
     pub(super) counters: CallCounters,
     /// The buffer into which messages are received, kept to reuse its memory. Empty while a thread receives, because
-    /// that thread has taken the buffer.
+    /// the receiving thread has taken the buffer.
     pub(super) batch: Vec<Message>,
 }
 
@@ -115,14 +114,14 @@ impl Routes {
         Some(self.calls.take())
     }
 
-    /// Returns whether a call slot is free, so that one more call may be made.
+    /// Returns whether a call slot is free: one more call may be made.
     pub(super) fn has_slot(&self) -> bool {
         self.calls.taken() < self.most_calls
     }
 
-    /// Returns whether other threads of this end are likely to run soon: a thread yields on this processor, or woken
-    /// threads have not run yet and yields pay. If so, a thread that sends may leave the waking of the peer until they
-    /// have run.
+    /// Returns whether other threads of the end are likely to run soon: a thread yields on the calling thread's
+    /// processor, or woken threads have not run yet and yields pay. If so, a thread that sends may leave the waking of
+    /// the peer to the other threads.
     pub(super) fn has_company(&self) -> bool {
         self.yield_policy.are_here() || (self.woken_threads > 0 && self.yield_policy.pay())
     }
@@ -148,8 +147,8 @@ impl Routes {
         }
     }
 
-    /// Registers the waker of a task, which is woken when the answer of the call `id` arrives. Replaces an earlier
-    /// waker of that call; does nothing if the answer is there.
+    /// Registers the waker of a task: the answer of the call `id` wakes the task. Replaces an earlier waker of the
+    /// call; does nothing if the answer is there.
     pub(super) fn park_for_answer(&mut self, id: u64, waker: &Waker) {
         if let Some(Call::Waiting(_, task)) = self.calls.get(id) {
             *task = Some(waker.clone());
@@ -182,7 +181,8 @@ impl Routes {
     /// Gives a received message to its call, if it is an answer, or adds it to the queue of requests. Returns a message
     /// that is no longer needed, for the caller to drop without a lock: a late answer, or a request cancelled before
     /// the program took it. Otherwise returns `None`. Fails with [`Error::BadPeer`] if the message breaks the protocol
-    /// of calls. Wakes no thread that waits for requests; [`wake_for_requests`](Self::wake_for_requests) does that.
+    /// of calls. Wakes no thread that waits for requests; [`wake_for_requests`](Self::wake_for_requests) wakes those
+    /// threads.
     pub(super) fn sort(&mut self, mut message: Message) -> Result<Option<Message>, Error> {
         let Some((kind, id)) = wire::cut(&mut message.bytes) else {
             return Err(Error::BadPeer("a message that is not part of a call (both ends must be a CallEnd)"));
@@ -263,7 +263,7 @@ impl Routes {
     }
 
     /// Marks the call end as ended by `error`, unless it has ended before, and wakes all threads and tasks that wait on
-    /// this end.
+    /// the end.
     pub(super) fn end(&mut self, error: Error) {
         self.ended.get_or_insert(error);
         for (_, waiter) in &self.waiters {
@@ -285,8 +285,8 @@ impl Routes {
         }
     }
 
-    /// Notes which waiters to wake once the lock of the routes is released: one sleeping thread that waits for the
-    /// event `what`, and all tasks that wait for that event.
+    /// Notes which waiters to wake when the lock of the routes is released: one sleeping thread and all tasks that wait
+    /// for the event `what`.
     pub(super) fn wake(&mut self, what: Waits) {
         self.wake_tasks(what);
         let waits = |(waits, waiter): &&(Waits, Arc<CallWaiter>)| waits.includes(what) && waiter.is_asleep();
@@ -318,7 +318,7 @@ impl Routes {
     }
 
     /// Wakes another thread, and the tasks, if a request or a free call slot, as `what` says, is there now. The calling
-    /// thread stops waiting for it: the wake-up meant for the calling thread must not be lost.
+    /// thread no longer waits for the event `what`: the wake-up meant for the calling thread must not be lost.
     pub(super) fn pass_on(&mut self, what: Waits) {
         match what {
             Waits::Reply(_) => {}
@@ -328,8 +328,8 @@ impl Routes {
         }
     }
 
-    /// Wakes the thread that has waited longest on this end, so that it receives from the channel. Does nothing if a
-    /// thread receives already, or if a thread was woken and has not run yet: that thread will receive.
+    /// Wakes the thread that has waited longest on the end, to receive from the channel. Does nothing if a thread
+    /// receives already. Does nothing if a thread was woken and has not run yet: the woken thread will receive.
     pub(super) fn hand_over(&mut self) {
         if !self.receiving
             && self.woken_threads == 0

@@ -1,4 +1,4 @@
-//! The state that all threads of a call end share, and how these threads wait: one waiting thread receives for all.
+//! The state that all threads of a call end share, and how the threads wait: one waiting thread receives for all.
 
 use std::io::IoSlice;
 use std::time::Duration;
@@ -17,7 +17,7 @@ use crate::error::Error;
 /// The greatest number of messages that are received in one batch.
 const BATCH: usize = 16;
 
-/// Length in bytes of the longest payload that is copied into one buffer with its trailer. For these payloads a copy is
+/// Length in bytes of the longest payload that is copied into one buffer with its trailer. For such payloads a copy is
 /// cheaper than sending two pieces.
 const SMALL: usize = 240;
 
@@ -47,8 +47,8 @@ impl CallShared {
         Self { channel, routes: Mutex::new(routes) }
     }
 
-    /// Returns whether this process is a forked child and the call end was made by its parent, so that the child must
-    /// not use the call end.
+    /// Returns whether this process is a forked child and its parent made the call end. If so, the child must not use
+    /// the call end.
     pub(super) fn is_elsewhere(&self) -> bool {
         check_fork(&self.channel).is_err()
     }
@@ -59,7 +59,7 @@ impl CallShared {
 
     /// Makes a call: waits for a slot and for room until the deadline, and sends the request. Returns the number of the
     /// call and, if the peer still has to be woken, a [`WakeOnDrop`], whose drop wakes the peer. A `WakeOnDrop` is
-    /// returned only if `waits` is true (the caller will wait for the answer) and other threads of this end run soon.
+    /// returned only if `waits` is true (the caller will wait for the answer) and other threads of the end run soon.
     /// After an error the request was not sent; the error contains its handles.
     pub(super) fn begin(
         &self,
@@ -78,7 +78,7 @@ impl CallShared {
     }
 
     /// Sends `message`, followed by the trailer (the role `kind` and the call number `id`); waits for room until the
-    /// deadline. While there is no room, some thread of this end receives, if necessary the calling thread. If
+    /// deadline. While there is no room, some thread of the end receives, if necessary the calling thread. If
     /// `deferred_wake` is true and the peer sleeps, does not wake the peer but returns a [`WakeOnDrop`], whose drop
     /// wakes the peer; otherwise returns `None`.
     pub(super) fn send(
@@ -134,8 +134,8 @@ impl CallShared {
                 }
                 sent => return sent,
             }
-            // A message from the other end makes no room here. But the other end may wait for room, as this end does,
-            // until this end receives.
+            // A message from the other end makes no room here. But the other end may wait for room too, until this end
+            // receives.
             let mut routes = self.routes();
             if !routes.receiving && routes.ended.is_none() {
                 routes = self.receive(routes, false, Deadline::NOW).1;
@@ -156,13 +156,14 @@ impl CallShared {
         self.flush(routes);
     }
 
-    /// Sends the cancellations and answers without a payload that were deferred for lack of room, as many as there is
-    /// room for now. Releases the lock `routes`.
+    /// Sends the cancellations and answers without a payload that were deferred for lack of room, as long as there is
+    /// room. Releases the lock `routes`.
     pub(super) fn flush(&self, mut routes: Locked<'_>) {
         while let Some((kind, id)) = routes.deferred.front().copied() {
-            // The message is small and sent at once or not at all. The lock is held, so that it is sent only once.
+            // The message is small and sent at once or not at all. The lock is held, so that the message is sent only
+            // once.
             match postponed(|| self.channel.try_send(&wire::encode(kind, id))) {
-                // If the message were dropped here, the other end would wait for it without end.
+                // If the message were dropped here, the other end would wait for the message without end.
                 Err(SendError { error, .. }) if error == Error::WouldBlock || error.passes() => return,
                 _ => {
                     routes.said(kind, id);
@@ -174,8 +175,8 @@ impl CallShared {
 
     /// Waits until `find` returns a value, or until the deadline, and returns the value. Fails at the deadline, or with
     /// the error with which the call end has ended. `what` is the event for which `find` looks. `deferred_wake` is a
-    /// wake-up still due to the peer, if any; this thread drops it before sleeping or returning, and the drop wakes the
-    /// peer.
+    /// wake-up still due to the peer, if any; the calling thread drops it before sleeping or returning, and the drop
+    /// wakes the peer.
     pub(super) fn wait_until<T>(
         &self,
         what: Waits,
@@ -203,7 +204,7 @@ impl CallShared {
         let mut routes = self.routes();
         // Whether a call that must not wait has looked at the channel.
         let mut looked = false;
-        // Whether this thread has yielded since its last receive.
+        // Whether the calling thread has yielded since its last receive.
         let mut paused = false;
         loop {
             if let Some(found) = find(&mut routes) {
@@ -255,9 +256,10 @@ impl CallShared {
         }
     }
 
-    /// Yields: lets other threads that were woken run first, before this thread sleeps. Returns at once if the yield
-    /// policy skips this yield. `routes` is the lock, which is released meanwhile and returned locked. No thread may be
-    /// receiving. May put a wake-up for the peer that another thread left here into `deferred_wake`.
+    /// Yields: lets other threads that were woken run first, before the calling thread sleeps. Returns at once if the
+    /// yield policy skips the yield. `routes` is the lock, which is released meanwhile and returned locked. No thread
+    /// may be receiving. If another thread has left a wake-up for the peer in the routes, puts the wake-up into
+    /// `deferred_wake`.
     fn pause<'a>(&'a self, mut routes: Locked<'a>, deferred_wake: &mut Option<WakeOnDrop>) -> Locked<'a> {
         let woken_threads = routes.woken_threads;
         if !self.channel.end.sleeps_at_once() {
@@ -336,7 +338,7 @@ impl CallShared {
             routes.end(error);
         }
         if !unwanted.is_empty() {
-            // The dropped messages may hold ends, whose dropping runs user code.
+            // The dropped messages may hold ends, whose drop runs user code.
             drop(routes);
             drop(unwanted);
             routes = self.routes();

@@ -1,8 +1,8 @@
-//! The calls of an end that have no answer yet, or whose answer was not taken. Each call has a call slot, which the
-//! lower half of the number of the call names.
+//! The calls of an end that have no answer yet, or whose answer was not taken. Each call has a call slot; the lower
+//! half of the call's number is the number of the slot.
 //!
-//! A slot is used again by a later call, whose number has another upper half. So an answer that comes twice, or was
-//! made up, finds no call.
+//! A later call uses the slot again, with another upper half of its number. So an answer that comes twice, or was made
+//! up, finds no call.
 
 use std::sync::Arc;
 use std::task::Waker;
@@ -18,21 +18,20 @@ pub(super) enum Answer {
     None,
 }
 
-/// The state of a call of this end that holds a slot.
+/// The state of a call of this end with a slot.
 #[derive(Debug)]
 pub(super) enum Call {
     /// `Waiting`: the call has no answer yet. The fields are the object on which a thread sleeps until the answer
     /// arrives, and the waker of a task that waits for the answer; each is `None` if no thread or no task waits.
     Waiting(Option<Arc<CallWaiter>>, Option<Waker>),
     Answered(Answer),
-    /// `Abandoned`: the caller has given up, and the call has no answer yet. The answer will be dropped when it
-    /// arrives.
+    /// `Abandoned`: the caller has given up, and the call has no answer yet. An arriving answer will be dropped.
     Abandoned,
 }
 
 #[derive(Debug)]
 struct CallSlot {
-    /// The upper 32 bits of the number of the call in this slot, or of the next call that takes the slot. The value
+    /// The upper 32 bits of the number of the call in the slot, or of the next call that takes the slot. The value
     /// changes with each call, so that a late answer does not fit the next call of the slot.
     turn: u32,
     call: Option<Call>,
@@ -52,8 +51,8 @@ impl CallSlots {
         self.slots.len() - self.free.len()
     }
 
-    /// Takes a free call slot, or adds one, for a new call that has no answer yet. Returns the number of the call,
-    /// which is never 0. Does not check any limit.
+    /// Takes a free call slot, or adds a slot, for a new call without an answer. Returns the number of the call, which
+    /// is never 0. Does not check any limit.
     pub(super) fn take(&mut self) -> u64 {
         let call = Some(Call::Waiting(None, None));
         let at = match self.free.pop() {
@@ -71,14 +70,14 @@ impl CallSlots {
         u64::from(self.slots[at as usize].turn) << 32 | u64::from(at)
     }
 
-    /// Returns the call with the number `id`; `None` if no slot holds that call.
+    /// Returns the call with the number `id`; `None` if no slot holds the call.
     pub(super) fn get(&mut self, id: u64) -> Option<&mut Call> {
         let slot = self.slots.get_mut(id as u32 as usize)?;
         if u64::from(slot.turn) == id >> 32 { slot.call.as_mut() } else { None }
     }
 
-    /// Frees the slot of the call with the number `id`, and returns the call; `None`, and nothing changes, if no slot
-    /// holds it.
+    /// Frees the slot of the call with the number `id`, and returns the call. If no slot holds the call, returns `None`
+    /// and changes nothing.
     pub(super) fn free(&mut self, id: u64) -> Option<Call> {
         let call = self.get(id).is_some().then(|| {
             let slot = &mut self.slots[id as u32 as usize];
@@ -91,7 +90,7 @@ impl CallSlots {
         call.flatten()
     }
 
-    /// Returns an iterator over all calls that hold a call slot.
+    /// Returns an iterator over all calls with a call slot.
     pub(super) fn all(&mut self) -> impl Iterator<Item = &mut Call> {
         self.slots.iter_mut().filter_map(|slot| slot.call.as_mut())
     }

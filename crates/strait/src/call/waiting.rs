@@ -17,8 +17,8 @@ use super::slots::Call;
 #[derive(Debug, Default)]
 pub(super) struct CallWaiter {
     pub(super) condition: Condvar,
-    /// Whether the thread of this waiter sleeps and no other thread is about to wake that thread. Changes only under
-    /// the lock of the routes (which give each message to its call).
+    /// Whether the thread of the waiter sleeps and no other thread is about to wake it. Changes only under the lock of
+    /// the routes (which give each message to its call).
     asleep: AtomicBool,
 }
 
@@ -29,12 +29,12 @@ thread_local! {
 /// The event for which a thread or a task waits on a call end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Waits {
-    /// `Reply`: the thread waits for the answer to the call with this number. The arrival of the answer wakes this
-    /// thread and no other.
+    /// `Reply`: the thread waits for the answer to the call with the given number. The arrival of the answer wakes only
+    /// this thread.
     Reply(u64),
     /// `Request`: the thread waits for a request of the other end.
     Request,
-    /// `Either`: the thread waits for a request of the other end or for the answer to the call with this number,
+    /// `Either`: the thread waits for a request of the other end or for the answer to the call with the given number,
     /// whichever arrives first.
     Either(u64),
     /// `Slot`: the thread waits for a free call slot.
@@ -42,7 +42,7 @@ pub(super) enum Waits {
 }
 
 impl Waits {
-    /// Returns the number of the call for whose answer the thread waits; `None` if it waits for no answer.
+    /// Returns the number of the call whose answer the thread waits for; `None` if the thread waits for no answer.
     fn call(self) -> Option<u64> {
         match self {
             Self::Reply(id) | Self::Either(id) => Some(id),
@@ -56,8 +56,8 @@ impl Waits {
         self == other || (other == Self::Request && self.takes_requests())
     }
 
-    /// Returns whether a thread that waits for this event takes a request if a request arrives: `true` for `Request`
-    /// and `Either`.
+    /// Returns whether a thread that waits for the event `self` takes an arriving request: `true` for `Request` and
+    /// `Either`.
     pub(super) fn takes_requests(self) -> bool {
         matches!(self, Self::Request | Self::Either(_))
     }
@@ -69,7 +69,7 @@ impl CallWaiter {
     }
 }
 
-/// Threads and tasks of a call end that are to be woken once the lock of its routes is released.
+/// Threads and tasks of a call end that are to be woken when the lock of its routes is released.
 #[derive(Debug, Default)]
 pub(super) struct Woken {
     threads: Vec<Arc<CallWaiter>>,
@@ -115,18 +115,18 @@ impl<'a> Locked<'a> {
         Self { routes, guard: Some(unpoisoned(routes)) }
     }
 
-    /// Releases the lock, sleeps until this thread is woken or the time `limit` has passed, and then locks again and
+    /// Releases the lock, sleeps until the thread is woken or the time `limit` has passed, and then locks again and
     /// returns the lock. With `None` there is no time limit. `what` is the event for which the thread waits. May also
-    /// return although neither has happened.
+    /// return without a reason.
     pub(super) fn sleep(mut self, what: Waits, limit: Option<Duration>) -> Self {
         if !self.woken.is_empty() {
-            // Other threads are woken first. Meanwhile the state may have changed without a wake-up of this thread, so
-            // the caller looks again.
+            // Other threads are woken first. Meanwhile the state may have changed without a wake-up of the calling
+            // thread, so the caller looks again.
             let routes = self.routes;
             drop(self);
             return Self::new(routes);
         }
-        // While the thread ends, its thread-local waiter is gone.
+        // While a thread ends, its thread-local waiter is gone.
         let waiter = OWN.try_with(Arc::clone).unwrap_or_default();
         waiter.asleep.store(true, Ordering::Relaxed);
         if let Some(Call::Waiting(thread, _)) = what.call().and_then(|id| self.calls.get(id)) {
@@ -139,7 +139,7 @@ impl<'a> Locked<'a> {
         if !waiter.asleep.swap(false, Ordering::Relaxed) {
             guard.woken_threads -= 1;
         }
-        // A later answer must not wake this thread from another wait.
+        // A later answer must not wake the calling thread from another wait.
         if let Some(Call::Waiting(thread, _)) = what.call().and_then(|id| guard.calls.get(id)) {
             *thread = None;
         }

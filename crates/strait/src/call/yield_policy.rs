@@ -1,22 +1,22 @@
 //! The yield policy of a call end: when a thread lets other threads run before it sleeps.
 //!
-//! Before a thread of a call end sleeps, it lets the threads run that it has woken, if they share its processor. Those
+//! Before a thread of a call end sleeps, the threads that it has woken run, if they share its processor. The woken
 //! threads make their next calls and sleep. Then the first thread wakes the peer once for all these calls, and often
-//! its own reply is there already. Without the yield, the peer would be woken for each call, and would wake this thread
-//! for each reply.
+//! its own reply is there already. Without the yield, the peer would be woken for each call, and would wake the first
+//! thread for each reply.
 //!
 //! A thread that yields runs again when the others sleep, or when the kernel finds that they ran for long enough. If an
-//! unrelated thread keeps the processor, that takes milliseconds; then threads do not yield for a while.
+//! unrelated thread keeps the processor, a yield takes milliseconds; then threads do not yield for a while.
 
 use std::time::Duration;
 
 use super::platform::{Instant, current_cpu};
 
-/// Number of yields (a thread lets others run before it sleeps) in a row without any woken thread having run, after
-/// which the next [`SELDOM`] yields are skipped.
+/// Number of yields (a thread lets others run before it sleeps) in a row without a run of a woken thread, after which
+/// the next [`SELDOM`] yields are skipped.
 const IN_VAIN: u32 = 4;
-/// Number of yields (a thread lets others run before it sleeps) that are skipped after [`IN_VAIN`] yields in a row
-/// without any woken thread having run.
+/// Number of yields (a thread lets others run before it sleeps) to skip after [`IN_VAIN`] yields in a row without a run
+/// of a woken thread.
 const SELDOM: u32 = 16;
 
 /// A yield (a thread lets others run before it sleeps) of at least this time counts as long: an unrelated thread must
@@ -24,28 +24,28 @@ const SELDOM: u32 = 16;
 /// skipped; after each further long yield twice as many as the last time, at most [`MOST`]. After [`SOON`] short yields
 /// in a row, the number begins at [`LEAST`] again.
 const LONG: Duration = Duration::from_micros(100);
-/// The number of yields (pauses in which a thread lets others run before sleeping) to skip after the first long yield.
-/// A long yield takes at least [`LONG`].
+/// The number of yields (a thread lets others run before it sleeps) to skip after the first long yield. A long yield
+/// takes at least [`LONG`].
 const LEAST: u32 = 64;
-/// The greatest number of yields (pauses in which a thread lets others run before sleeping) to skip after a long yield.
-/// A long yield takes at least [`LONG`].
+/// The greatest number of yields (a thread lets others run before it sleeps) to skip after a long yield. A long yield
+/// takes at least [`LONG`].
 const MOST: u32 = 4096;
-/// Number of short yields (they take less than [`LONG`]) in a row after which earlier long yields no longer count:
-/// after the next long yield, only [`LEAST`] yields are skipped.
+/// Number of short yields (less than [`LONG`]) in a row after which earlier long yields no longer count: after the next
+/// long yield, only [`LEAST`] yields are skipped.
 const SOON: u32 = 64;
 
 /// The state of the yield policy of a call end: on which processor a thread yields now (lets others run before it
 /// sleeps), and how many of the next yields are skipped.
 #[derive(Debug, Default)]
 pub(super) struct YieldPolicy {
-    /// Number of the processor, plus 1, on which a thread of this call end yields now (lets others run before
-    /// sleeping); 0 if no thread yields. At most one thread of a call end yields at a time.
+    /// Number of the processor, plus 1, on which a thread of the call end yields now (lets others run before sleeping);
+    /// 0 if no thread yields. At most one thread of a call end yields at a time.
     cpu: u32,
     in_vain: u32,
-    /// Number of coming yields (a thread lets others run before it sleeps) that are still to be skipped.
+    /// Number of coming yields (a thread lets others run before it sleeps) still to skip.
     left_out: u32,
-    /// The number of yields (pauses in which a thread lets others run before sleeping) to skip, as set by the last long
-    /// yield. The next long yield doubles this number; [`SOON`] short yields in a row reset it to 0.
+    /// The number of yields (a thread lets others run before it sleeps) to skip, as set by the last long yield. The
+    /// next long yield doubles the number; [`SOON`] short yields in a row reset it to 0.
     penalty: u32,
     /// The number of short yields (shorter than [`LONG`]) since the last long yield. The count restarts at 0 at
     /// [`SOON`].
@@ -61,8 +61,8 @@ pub(super) struct Yield {
 }
 
 impl YieldPolicy {
-    /// Returns whether yields are not being skipped now, so that the next thread which is about to sleep lets others
-    /// run first.
+    /// Returns whether yields are not being skipped now. If so, the next thread that is about to sleep lets others run
+    /// first.
     pub(super) fn pay(&self) -> bool {
         self.left_out == 0
     }
@@ -73,7 +73,7 @@ impl YieldPolicy {
     }
 
     /// Begins a yield (a thread lets others run before sleeping). `woken_threads` is the number of threads that were
-    /// woken and have not run yet. Returns the yield, for [`end`](Self::end). If this yield is to be skipped, returns
+    /// woken and have not run yet. Returns the yield, for [`end`](Self::end). If the yield is to be skipped, returns
     /// `None` and counts the yield as skipped.
     pub(super) fn begin(&mut self, woken_threads: usize) -> Option<Yield> {
         if self.left_out > 0 {
@@ -118,8 +118,7 @@ impl YieldPolicy {
 mod tests {
     use super::*;
 
-    /// Calls [`YieldPolicy::begin`] until a yield is not skipped, and returns the number of yields that were skipped
-    /// before that yield.
+    /// Calls [`YieldPolicy::begin`] until a yield is not skipped, and returns the number of skipped yields.
     fn left_out(yield_policy: &mut YieldPolicy) -> u32 {
         (0..).take_while(|_| yield_policy.begin(1).is_none()).count() as u32
     }

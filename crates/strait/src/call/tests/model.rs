@@ -60,7 +60,7 @@ mod platform {
         /// Whether the deadlines of kind [`Deadline::Passes`] have passed in the model.
         static ref LATE: AtomicBool = AtomicBool::new(false);
         /// Deliberate error of the model: whether dropping a deferred wake-up wakes no thread. A test shows that the
-        /// model finds this error.
+        /// model finds the error.
         static ref FORGETFUL: AtomicBool = AtomicBool::new(false);
     }
 
@@ -102,11 +102,11 @@ mod platform {
     #[derive(Debug, Default)]
     struct Queue {
         messages: VecDeque<Vec<u8>>,
-        /// Whether the thread that receives from this queue sleeps and no other thread is about to wake it.
+        /// Whether the thread that receives from the queue sleeps and no other thread is about to wake it.
         asleep: bool,
     }
 
-    /// One end of the channel of a model: first the queue into which this end sends, then the queue from which it
+    /// One end of the channel of a model: first the queue into which the end sends, then the queue from which it
     /// receives.
     #[derive(Clone, Debug, Default)]
     pub(super) struct Wire {
@@ -120,15 +120,15 @@ mod platform {
         }
 
         /// Puts a message into the queue from which the other end receives. If the receiving thread sleeps, returns a
-        /// value that wakes this thread when dropped; otherwise returns `None`.
+        /// value whose drop wakes the thread; otherwise returns `None`.
         pub(in crate::call) fn put(&self, message: Vec<u8>) -> Option<WakeOnDrop> {
             let mut queue = unpoisoned(&self.lanes[0].queue);
             queue.messages.push_back(message);
             std::mem::take(&mut queue.asleep).then(|| WakeOnDrop { lane: self.lanes[0].clone() })
         }
 
-        /// Takes all messages out of the queue from which this end receives, and returns them; waits until there is a
-        /// message, or fails at the deadline.
+        /// Takes all messages out of the queue from which the end receives, and returns the messages; waits until there
+        /// is a message, or fails at the deadline.
         pub(in crate::call) fn take(&self, deadline: Deadline) -> Result<Vec<Vec<u8>>, Error> {
             let lane = &self.lanes[1];
             let mut queue = unpoisoned(&lane.queue);
@@ -146,9 +146,8 @@ mod platform {
             }
         }
 
-        /// Lets the deadlines of kind [`Deadline::Passes`] pass. Then wakes the sleeping threads of the other end, so
-        /// that they notice: `waiters` wakes the threads that wait on the call end, and this function wakes the
-        /// receiving thread.
+        /// Lets the deadlines of kind [`Deadline::Passes`] pass, and then wakes the sleeping threads of the other end:
+        /// `waiters` wakes the threads that wait on the call end, and this function wakes the receiving thread.
         pub(super) fn be_late(&self, waiters: impl FnOnce()) {
             LATE.store(true, Ordering::SeqCst);
             waiters();
@@ -377,16 +376,16 @@ fn serve(server: &Wire, mut requests: usize) {
     }
 }
 
-/// Lets the deadlines of kind [`Deadline::Passes`] pass, and wakes all threads that sleep on the call end `end`, so
-/// that they notice. `server` is the other end of its channel.
+/// Lets the deadlines of kind [`Deadline::Passes`] pass, and wakes all threads that sleep on the call end `end`.
+/// `server` is the other end of its channel.
 fn be_late(end: &CallShared, server: &Wire) {
     server.be_late(|| end.routes().waiters.iter().for_each(|(_, waiter)| waiter.condition.notify_one()));
 }
 
-/// Checks, in a model, two threads that make `calls[0]` and `calls[1]` calls at the same time. The thread that receives
-/// wakes the other and lets it run, and one of the two may leave the waking of the server to the other. Shows that
-/// every call gets its reply. With `forgetful`, the model makes a deliberate error: a wake-up left to another thread is
-/// forgotten, so that a call waits for ever.
+/// Checks, in a model, two threads that make `calls[0]` and `calls[1]` calls at the same time. The receiving thread
+/// wakes the other thread and lets it run, and each of the two may leave the waking of the server to the other. Shows
+/// that every call gets its reply. With `forgetful`, the model makes a deliberate error: it forgets a wake-up left to
+/// another thread, so that a call waits for ever.
 fn two_threads_call(calls: [usize; 2], forgetful: bool) {
     check_within(PREEMPTIONS, move || {
         if forgetful {
@@ -414,9 +413,8 @@ fn a_wake_up_that_was_left_to_somebody_and_forgotten_is_missed() {
     two_threads_call([2, 1], true);
 }
 
-/// Two threads make calls, and the server never answers one of the calls. The thread of that call gives up at its
-/// deadline, perhaps while it receives for the other thread or lets the other thread run. Shows that the other thread
-/// still gets its replies.
+/// Shows that a thread gets its replies although the server never answers a call of another thread. The other thread
+/// gives up at its deadline, perhaps while it receives for the first thread or lets the first thread run.
 #[test]
 fn one_that_gives_up_leaves_the_other_its_reply() {
     check_within(PREEMPTIONS, || {
@@ -438,8 +436,8 @@ fn one_that_gives_up_leaves_the_other_its_reply() {
     });
 }
 
-/// Two threads wait for requests, and one of them may give up at its deadline just when it is woken for a request.
-/// Shows that the other thread then gets that request.
+/// Shows that no request is lost if two threads wait for requests, and one thread gives up at its deadline just when it
+/// is woken for a request: the other thread gets the request.
 #[test]
 fn what_one_that_gives_up_was_woken_for_is_anothers() {
     check_within(PREEMPTIONS, || {
@@ -466,9 +464,9 @@ fn what_one_that_gives_up_was_woken_for_is_anothers() {
     });
 }
 
-/// A thread that waits for a reply or a request may be woken for a request, and have its reply before it runs. Shows
-/// that another thread then gets the request, even though a third thread receives all the time, so that no thread is
-/// asked to receive.
+/// Shows that another thread gets a request although the thread woken for the request leaves it: the woken thread waits
+/// for a reply or a request, and has its reply before it runs. A third thread receives all the time, so that no thread
+/// is asked to receive.
 #[test]
 fn what_one_was_woken_for_and_leaves_is_anothers() {
     // One more preemption: the first to have two threads asleep, the second to receive the two messages one by one.
