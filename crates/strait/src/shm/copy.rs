@@ -1,11 +1,11 @@
 //! Copies between private memory and shared memory.
 //!
-//! The system's `memcpy` copies all but two kinds of messages. Short ones are copied in a few pieces, since a call costs
-//! more than the copy. The other kind depends on the addresses: on some processors `rep movsb`, which `memcpy` uses from
-//! a few KiB on, takes up to thirty times as long if the destination lies a little behind the source, both counted
-//! within their pages of 4 KiB. Such distances are common: a block's payload begins at a page, and a large `Vec` 16 bytes
-//! behind one. For these distances there is an own loop, which each process uses only if it has found `memcpy` to be
-//! slow there.
+//! The system's `memcpy` copies all but two kinds of messages. A short message is copied in a few pieces, since a call
+//! costs more than the copy. The other kind depends on the addresses: on some processors `rep movsb`, which `memcpy`
+//! uses from a few KiB on, takes up to thirty times as long if the destination lies a little behind the source, both
+//! counted within their pages of 4 KiB. Such distances are common: a block's payload begins at a page, and a large
+//! `Vec` 16 bytes behind the start of a page. For these distances the library has a loop of its own; a process uses the
+//! loop only if it has found `memcpy` to be slow.
 
 #[cfg(target_arch = "x86_64")]
 mod near;
@@ -18,9 +18,9 @@ mod near;
 pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     super::accessed();
     barrier(from);
-    // SAFETY: the caller's promise. The language does not define a peer's write to the shared side at the same time.
-    // But between the two barriers there is no other access that the compiler could combine with this copy, so the
-    // copied bytes do not change afterwards, whatever their values.
+    // SAFETY: the caller promises that both ranges are mapped and do not overlap. The language does not define a peer's
+    // write to the shared side at the same time. But between the two barriers there is no other access that the
+    // compiler could combine with the copy, so the copied bytes do not change afterwards, whatever their values.
     unsafe { if len <= SMALL { copy_small(from, to, len) } else { copy_large(from, to, len) } }
     barrier(to.cast_const());
 }
@@ -37,10 +37,10 @@ const SMALL: usize = 64;
 unsafe fn copy_large(from: *const u8, to: *mut u8, len: usize) {
     #[cfg(target_arch = "x86_64")]
     if len >= near::SHORTEST && near::is_near(from, to) {
-        // SAFETY: the caller's promise.
+        // SAFETY: both ranges are mapped and do not overlap, as the caller promises.
         return unsafe { near::copy(from, to, len) };
     }
-    // SAFETY: the caller's promise.
+    // SAFETY: both ranges are mapped and do not overlap, as the caller promises.
     unsafe { std::ptr::copy_nonoverlapping(from, to, len) }
 }
 
@@ -56,13 +56,13 @@ unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
     /// Both ranges have `N` bytes from `at` on and are mapped, the destination for writing, and they do not overlap.
     #[inline]
     unsafe fn piece<const N: usize>(from: *const u8, to: *mut u8, at: usize) {
-        // SAFETY: the caller's promise.
+        // SAFETY: both ranges have `N` bytes from `at` on and do not overlap, as the caller promises.
         unsafe { std::ptr::copy_nonoverlapping(from.add(at), to.add(at), N) }
     }
-    // SAFETY: every piece ends at `len` or before; the rest is the caller's promise.
+    // SAFETY: every piece ends at `len` or before; both ranges are mapped and do not overlap, as the caller promises.
     unsafe {
-        // There is no loop, because the compiler would turn it into a call. No pieces overlap, because the next reader
-        // of the bytes would wait until the overlapping stores are done.
+        // There is no loop, because the compiler would turn a loop into a call. No pieces overlap, because the next
+        // reader of the bytes would wait until the overlapping stores are done.
         let mut at = 0;
         if len - at >= 32 {
             piece::<32>(from, to, at);
@@ -116,7 +116,7 @@ mod tests {
     /// The size of a page in bytes: the copies depend on addresses within a page only.
     const PAGE: usize = 4096;
 
-    /// Copies `len` bytes by `by`, from offset `from` of one buffer to offset `to` of another, and checks that these
+    /// Copies `len` bytes by `by`, from offset `from` of one buffer to offset `to` of another, and checks that the
     /// bytes arrived and that no byte before or behind them has changed.
     fn check(
         buffers: &mut (Vec<u8>, Vec<u8>),
@@ -132,7 +132,7 @@ mod tests {
         let source_start = source.as_ptr().align_offset(PAGE);
         let target_start = target.as_ptr().align_offset(PAGE);
         assert_eq!((source_start, target_start), (0, 0), "buffers begin at a page");
-        // SAFETY: both ranges are inside their buffers, which are two.
+        // SAFETY: the ranges are inside their buffers, and the buffers are distinct.
         unsafe { by(source.as_ptr().add(from), target.as_mut_ptr().add(to), len) };
         assert!(target[to..to + len] == source[from..from + len], "{from} {to} {len}");
         let untouched = |bytes: &[u8]| bytes.iter().all(|byte| *byte == 0xee);
@@ -186,8 +186,8 @@ mod tests {
         });
     }
 
-    /// Shows that each way of copying, of which a process uses one, is right at every small distance and every length
-    /// that its loop begins or ends with.
+    /// Shows that each way of copying (each process uses one) is right at every small distance, and at every length
+    /// with which its loop begins or ends.
     #[test]
     #[cfg(target_arch = "x86_64")]
     fn every_loop_is_right_at_every_length() {

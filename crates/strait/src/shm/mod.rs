@@ -1,13 +1,13 @@
 //! Shared memory: no other module accesses it.
 //!
 //! A peer may change any byte of a shared mapping at any time. So this module never makes a Rust reference to shared
-//! *bytes*. It gives access in two ways:
+//! *bytes*. The module gives access in two ways:
 //!
 //! * **words**: references to atomics, at checked offsets. A reader loads a word once and uses the copy.
 //! * **copies**: bytes move between private memory and a mapping in one pass, between two compiler barriers, so that
 //!   the compiler can neither read the shared side twice nor delay the read.
 //!
-//! All other modules treat the values that they get from here as claims of the peer.
+//! All other modules treat the values that they get from this module as claims of the peer.
 
 mod copy;
 mod pipe;
@@ -37,7 +37,7 @@ use crate::os::memory;
 use crate::quota::{Amounts, Charge, Ledger, Resource};
 
 /// A mapping of memory that other processes may have mapped too. Dropping the last reference removes the mapping from
-/// this process.
+/// the process.
 #[derive(Debug)]
 pub(crate) struct Mapping {
     base: NonNull<u8>,
@@ -68,9 +68,9 @@ pub(crate) const WORTH_PASSING_ON: usize = 64 << 10;
 /// The permitted sizes in bytes, both bounds included, of the memory that a peer sends for one purpose.
 pub(crate) type Sizes = RangeInclusive<usize>;
 
-/// Checks memory that a peer sent for both sides to write: its size must be sealed and one of `sizes`, and the memory
-/// must be writable. Fails with [`Error::BadPeer`] otherwise: no correct peer sends such memory. This check comes
-/// before the mapping, because `mmap` would fail with an error that looks temporary.
+/// Checks memory from a peer that both sides are to write: its size must be sealed and one of `sizes`, and the memory
+/// must be writable. Fails with [`Error::BadPeer`] otherwise: no correct peer sends such memory. The check comes before
+/// the mapping, because `mmap` would fail with an error that looks temporary.
 fn checked(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked, Error> {
     let checked = memory::check_memfd(fd)?.ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
     if !checked.writable {
@@ -79,7 +79,7 @@ fn checked(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked, Error> {
     checked.of_size(sizes)
 }
 
-/// Checks memory that a peer sent as immutable, before it is mapped. Fails with [`Error::BadPeer`] if the memory is not
+/// Checks memory that a peer sent as immutable, before the mapping. Fails with [`Error::BadPeer`] if the memory is not
 /// sealed against writes, cannot be read, or its size is not one of `sizes`.
 fn checked_immutable(fd: BorrowedFd<'_>, sizes: Sizes) -> Result<memory::Checked, Error> {
     let checked = memory::check_memfd(fd)?.ok_or(Error::BadPeer("memory that is not a memfd of sealed size"))?;
@@ -98,14 +98,14 @@ impl memory::Checked {
         if fits { Ok(self) } else { Err(Error::BadPeer("memory of an impossible size")) }
     }
 
-    /// Returns the amounts that a peer is charged for mapping this memory: its size in bytes, and one mapping.
+    /// Returns the amounts that a peer is charged for mapping the memory: its size in bytes, and one mapping.
     fn amounts(&self) -> Amounts {
         Amounts::of(Resource::Memory, self.len).and(Resource::Mappings, 1)
     }
 }
 
-// SAFETY: a mapping is an address range; all access through it is by atomics or by copies that assume that other
-// processes write at the same time.
+// SAFETY: a mapping is an address range. All access through it is by atomics, or by copies that are sound while other
+// processes write.
 unsafe impl Send for Mapping {}
 // SAFETY: as for `Send` above.
 unsafe impl Sync for Mapping {}
@@ -135,7 +135,7 @@ impl Mapping {
         ))
     }
 
-    /// Maps memory that a peer sent, for reading and writing, and charges the peer for it. The memory must be a
+    /// Maps memory from a peer, for reading and writing, and charges the peer for the memory. The memory must be a
     /// writable memfd whose size is sealed and one of `sizes`.
     ///
     /// # Errors
@@ -147,16 +147,16 @@ impl Mapping {
         Self::received_checked(memory::Source::Shared(fd), &checked, charge)
     }
 
-    /// Maps memory that a peer sent, as [`Mapping::received`] does, but charges the peer even if that exceeds a limit.
-    /// The caller uses this for memory of which a peer can send only a little.
+    /// Maps memory from a peer, as [`Mapping::received`] does, but charges the peer even if the charge exceeds a limit.
+    /// The caller uses this function for memory of which a peer can send only a little.
     pub(crate) fn received_anyway(fd: BorrowedFd<'_>, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
         let checked = checked(fd, sizes)?;
         let charge = ledger.charge_anyway(checked.amounts());
         Self::received_checked(memory::Source::Shared(fd), &checked, charge)
     }
 
-    /// Maps memory that a peer sent, for reading only, and charges the peer for it. The memory must be a readable memfd
-    /// that is sealed against writes and whose size is one of `sizes`. Fails as [`Mapping::received`] does.
+    /// Maps memory from a peer, for reading only, and charges the peer for the memory. The memory must be a readable
+    /// memfd that is sealed against writes and whose size is one of `sizes`. Fails as [`Mapping::received`] does.
     pub(crate) fn received_immutable(
         fd: BorrowedFd<'_>,
         sizes: Sizes,
@@ -167,16 +167,16 @@ impl Mapping {
         Self::received_checked(memory::Source::Sealed(fd), &checked, charge)
     }
 
-    /// Maps, for reading, sealed memory that a peer sent with a payload of `len` bytes. The memory may be shorter, or
-    /// longer up to the end of the payload's last page. The caller has charged the peer: the mapping keeps `charge`.
-    /// Fails with [`Error::BadPeer`] if the memory is of another size or not immutable.
+    /// Maps, for reading, sealed memory from a peer with a payload of `len` bytes. The memory may be shorter, or longer
+    /// up to the end of the payload's last page. The caller has charged the peer: the mapping keeps `charge`. Fails
+    /// with [`Error::BadPeer`] if the memory is of another size or not immutable.
     pub(crate) fn received_prepaid(fd: BorrowedFd<'_>, len: usize, charge: Option<Charge>) -> Result<Arc<Self>, Error> {
         let checked = checked_immutable(fd, 1..=len.next_multiple_of(rustix::param::page_size()))?;
         Self::received_checked(memory::Source::Sealed(fd), &checked, charge)
     }
 
-    /// Maps, for reading and writing, memory of exactly `len` bytes that a peer sent. The caller has charged the peer:
-    /// the mapping keeps `charge`. Fails with [`Error::BadPeer`] if the memory is of another size or kind.
+    /// Maps, for reading and writing, memory of exactly `len` bytes from a peer. The caller has charged the peer: the
+    /// mapping keeps `charge`. Fails with [`Error::BadPeer`] if the memory is of another size or kind.
     pub(crate) fn received_for(fd: BorrowedFd<'_>, len: usize, charge: Option<Charge>) -> Result<Arc<Self>, Error> {
         let checked = checked(fd, len..=len)?;
         Self::received_checked(memory::Source::Shared(fd), &checked, charge)
@@ -194,7 +194,7 @@ impl Mapping {
         Ok(Arc::new(Self { base, len, writable, charge, descriptor, born }))
     }
 
-    /// Releases the charge against the peer that sent this memory. From now on the memory is charged to no peer; it
+    /// Releases the charge against the peer that sent the memory. From now on the memory is charged to no peer; it
     /// stays mapped.
     pub(crate) fn release_charge(&self) {
         if let Some(charge) = &self.charge {
@@ -202,8 +202,8 @@ impl Mapping {
         }
     }
 
-    /// Retains `fd`, the descriptor of this memory, so that this process can send the memory on. Does so only if the
-    /// memory is mapped for reading only and longer than [`WORTH_PASSING_ON`], and if `ledger` (the account of the
+    /// Retains `fd`, the descriptor of the memory, so that this process can send the memory on. Retains `fd` only if
+    /// the memory is mapped for reading only and longer than [`WORTH_PASSING_ON`], and if `ledger` (the account of the
     /// link) and the process have room for one more descriptor. Returns `None` if the call retained `fd`; otherwise
     /// returns `fd`, also if a descriptor was retained before.
     pub(crate) fn retain_descriptor(&self, fd: OwnedFd, ledger: &Arc<Ledger>) -> Option<OwnedFd> {
@@ -218,32 +218,32 @@ impl Mapping {
         }
     }
 
-    /// Returns the descriptor of this memory, if it was retained; otherwise `None`.
+    /// Returns the descriptor of the memory, if the descriptor was retained; otherwise `None`.
     pub(crate) fn descriptor(&self) -> Option<BorrowedFd<'_>> {
         self.descriptor.get().map(|retained| retained.fd.as_fd())
     }
 
-    /// Returns whether a payload of the first `len` bytes fills this memory, except for less than a page at its end. If
+    /// Returns whether a payload of the first `len` bytes fills the memory, except for less than a page at its end. If
     /// so, keeping the memory mapped for the payload keeps nothing else mapped.
     pub(crate) fn fits(&self, len: usize) -> bool {
         len > 0 && len <= self.len && self.len <= len.next_multiple_of(rustix::param::page_size())
     }
 
-    /// Returns whether a sealed payload of the first `len` bytes can be sent on to another process together with this
+    /// Returns whether a sealed payload of the first `len` bytes can be sent on to another process together with its
     /// memory. The descriptor must be retained, and the memory must hold nothing but the payload and zeroes.
     pub(crate) fn can_be_passed_on(&self, len: usize) -> bool {
         self.descriptor().is_some() && self.fits(len) && {
             // The rest of the last page, behind the end of the file, is mapped as well and may have been written.
             let end = self.len.next_multiple_of(rustix::param::page_size());
-            // SAFETY: pages are mapped whole. The file is sealed against writes, which was checked before its
-            // descriptor was retained, so nothing in the pages changes.
+            // SAFETY: pages are mapped whole. The file was checked to be sealed against writes before its descriptor
+            // was retained, so nothing in the pages changes.
             let behind = unsafe { std::slice::from_raw_parts(self.base.as_ptr().add(len), end - len) };
             behind.iter().all(|byte| *byte == 0)
         }
     }
 
-    /// Returns whether another process made this mapping and this process is its forked child, in which the memory is
-    /// not mapped.
+    /// Returns whether this process is a forked child of the process that made the mapping: the child does not have the
+    /// memory mapped.
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.born.is_elsewhere()
     }
@@ -281,21 +281,21 @@ impl Mapping {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(offset).cast()) }
     }
 
-    /// Copies `bytes` into this memory, from byte `offset` on.
+    /// Copies `bytes` into the memory, from byte `offset` on.
     ///
     /// # Panics
     /// If the mapping is too short, or read-only.
     pub(crate) fn copy_in(&self, offset: usize, bytes: &[u8]) {
         assert!(self.writable && self.len.checked_sub(offset).is_some_and(|room| bytes.len() <= room));
-        // SAFETY: the range is inside the mapping, which is writable and is not Rust memory that `bytes` could
+        // SAFETY: the range is inside the mapping. The mapping is writable, and is not Rust memory that `bytes` could
         // overlap.
         unsafe { copy(bytes.as_ptr(), self.base.as_ptr().add(offset), bytes.len()) }
     }
 
-    /// Fills `out` with the bytes of this memory from byte `offset` on, and returns `out` as initialised bytes.
+    /// Fills `out` with the bytes of the memory from byte `offset` on, and returns `out` as initialised bytes.
     ///
     /// # Panics
-    /// If the mapping has fewer bytes there.
+    /// If the mapping has fewer than `out.len()` bytes from `offset` on.
     pub(crate) fn copy_out<'a>(&self, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8] {
         assert!(self.len.checked_sub(offset).is_some_and(|room| out.len() <= room));
         // SAFETY: the range is inside the mapping; `out` is private memory.
@@ -304,42 +304,42 @@ impl Mapping {
         unsafe { written(out) }
     }
 
-    /// Allocates now, and not at the first access, the pages of the `len` bytes from byte `offset` on. Ignores bytes
-    /// outside the mapping; does nothing for a read-only one. Affects speed only.
+    /// Allocates the pages of the `len` bytes from byte `offset` on now, and not at the first access. Ignores bytes
+    /// outside the mapping; does nothing for a read-only mapping. Affects speed only.
     pub(crate) fn populate(&self, offset: usize, len: usize) {
         if self.writable && offset < self.len {
             memory::populate(self.base, offset, len.min(self.len - offset));
         }
     }
 
-    /// Gives the pages of this writable memory from byte `offset` on, a multiple of the page size, back to the kernel,
-    /// in all processes that have it mapped; the bytes are zeroes then. Returns whether the kernel did so.
+    /// Gives the pages of the writable memory from byte `offset` on, a multiple of the page size, back to the kernel,
+    /// in all processes with a mapping; the bytes are zeroes then. Returns whether the kernel did so.
     pub(crate) fn discard(&self, offset: usize) -> bool {
         self.writable && offset < self.len && memory::discard(self.base, offset, self.len - offset)
     }
 
-    /// Zeroes `len` bytes of this memory from byte `offset` on.
+    /// Zeroes `len` bytes of the memory from byte `offset` on.
     ///
     /// # Panics
-    /// If the mapping has fewer bytes there, or is read-only.
+    /// If the mapping has fewer than `len` bytes from `offset` on, or is read-only.
     pub(crate) fn zero(&self, offset: usize, len: usize) {
         assert!(self.writable && self.len.checked_sub(offset).is_some_and(|room| len <= room));
         // SAFETY: the range is inside the mapping, which is writable.
         unsafe { std::ptr::write_bytes(self.base.as_ptr().add(offset), 0, len) }
     }
 
-    /// Returns the first `len` bytes of this immutable memory, in place.
+    /// Returns the first `len` bytes of the immutable memory, in place.
     ///
     /// # Panics
     /// If the memory is not sealed against writes (see [`Mapping::received_immutable`]), or shorter than `len`.
     pub(crate) fn immutable_bytes(&self, len: usize) -> &[u8] {
         assert!(!self.writable && len <= self.len);
-        // SAFETY: the file is sealed against writes, shrinking and further seals, as checked before it was mapped. So
+        // SAFETY: the file was checked before the mapping to be sealed against writes, shrinking and further seals. So
         // the bytes are there and do not change as long as the mapping lives.
         unsafe { std::slice::from_raw_parts(self.base.as_ptr(), len) }
     }
 
-    /// Returns the `len` bytes of this memory from byte `offset` on, for writing in place. Panics if the mapping has
+    /// Returns the `len` bytes of the memory from byte `offset` on, for writing in place. Panics if the mapping has
     /// fewer bytes there, or is read-only.
     ///
     /// # Safety
@@ -348,7 +348,8 @@ impl Mapping {
     #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
     pub(crate) unsafe fn uninit_mut(&self, offset: usize, len: usize) -> &mut [MaybeUninit<u8>] {
         assert!(self.writable && self.len.checked_sub(offset).is_some_and(|room| len <= room));
-        // SAFETY: the range is inside the mapping, which lives as long as `self`; exclusive by the caller's promise.
+        // SAFETY: the range is inside the mapping, which lives as long as `self`. The caller promises that nothing else
+        // in the process uses the range.
         unsafe { std::slice::from_raw_parts_mut(self.base.as_ptr().add(offset).cast(), len) }
     }
 }
@@ -357,7 +358,7 @@ impl Drop for Mapping {
     fn drop(&mut self) {
         // In a forked child the range is not mapped, and may belong to another mapping by now.
         if !self.is_elsewhere() {
-            // SAFETY: the mapping was made by `memory::map` in this process; no borrow of it outlives `self`.
+            // SAFETY: the mapping was made by `memory::map` in this process; no borrow of the mapping outlives `self`.
             unsafe { memory::unmap(self.base, self.len) }
         }
     }
@@ -369,7 +370,7 @@ impl Drop for Mapping {
 /// All bytes of `out` have been written.
 #[inline]
 unsafe fn written(out: &mut [MaybeUninit<u8>]) -> &mut [u8] {
-    // SAFETY: the caller's promise; the layout is the same.
+    // SAFETY: all bytes are written, as the caller promises, and both slice types have one layout.
     unsafe { &mut *(std::ptr::from_mut(out) as *mut [u8]) }
 }
 

@@ -61,7 +61,7 @@ impl PipeMemory {
         Ok(Self { mapping, fd })
     }
 
-    /// Maps this memory a second time, for the other end of the data pipe in this process. The returned value has a
+    /// Maps the memory a second time, for the other end of the data pipe in this process. The returned value has a
     /// mapping and a descriptor of its own.
     pub(crate) fn again(&self) -> Result<Self, Error> {
         let fd = crate::os::region::duplicate(self.fd.as_fd())?;
@@ -69,8 +69,8 @@ impl PipeMemory {
         Ok(Self { mapping, fd })
     }
 
-    /// Maps memory that a peer sent for a data pipe with a buffer of `capacity` bytes. The caller has charged the peer:
-    /// the mapping keeps `charge`.
+    /// Maps memory from a peer for a data pipe with a buffer of `capacity` bytes. The caller has charged the peer: the
+    /// mapping keeps `charge`.
     ///
     /// # Errors
     /// [`Error::BadPeer`] if the memory has another size or kind; the errors of `mmap`. The descriptor is returned with
@@ -89,13 +89,13 @@ impl PipeMemory {
     }
 
     /// Returns the shared word with the number of the CPU that the pipe's producer last ran on, plus 1; the word is 0
-    /// while this is unknown.
+    /// while the CPU is unknown.
     pub(crate) fn producer_cpu(&self) -> &AtomicU32 {
         self.word32(PRODUCER_CPU)
     }
 
     /// Returns the shared word with the number of the CPU that the pipe's consumer last ran on, plus 1; the word is 0
-    /// while this is unknown.
+    /// while the CPU is unknown.
     pub(crate) fn consumer_cpu(&self) -> &AtomicU32 {
         self.word32(CONSUMER_CPU)
     }
@@ -104,7 +104,7 @@ impl PipeMemory {
         accessed();
         debug_assert!(offset.is_multiple_of(4) && offset + 4 <= BUFFER);
         // SAFETY: the offset is a constant of the layout, aligned and inside the mapping, which is larger than `BUFFER`
-        // and lives as long as `self`. Every process accesses these words atomically.
+        // and lives as long as `self`. Every process accesses the words before `BUFFER` atomically.
         unsafe { AtomicU32::from_ptr(self.mapping.base().add(offset).cast()) }
     }
 
@@ -124,8 +124,7 @@ impl PipeMemory {
         self.mapping.copy_in(BUFFER + span.at, bytes);
     }
 
-    /// Fills `out` from the data pipe's buffer, from the start of `span` on. Returns `out`, all of which is initialized
-    /// then.
+    /// Fills `out` from the data pipe's buffer, from the start of `span` on, and returns `out` as initialised bytes.
     ///
     /// # Panics
     /// If the span is shorter than `out`.
@@ -148,17 +147,17 @@ impl PipeMemory {
     /// Nothing else uses the span through this mapping while the slice lives.
     #[allow(clippy::mut_from_ref, reason = "the memory is not Rust's; who may write to it is the caller's promise")]
     pub(crate) unsafe fn uninit_mut(&self, span: Span) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: the caller's promise.
+        // SAFETY: nothing else uses the span through this mapping while the slice lives, as the caller promises.
         unsafe { self.mapping.uninit_mut(BUFFER + span.at, span.len) }
     }
 
     /// Writes the bytes of `span`, a part of the data pipe's buffer, to the file `to` in one system call. Returns how
-    /// many bytes the file has accepted, which may be fewer; fails with [`Error::WouldBlock`] if the file accepts none
-    /// now.
+    /// many bytes the file has accepted, perhaps fewer than the span has. Fails with [`Error::WouldBlock`] if the file
+    /// accepts none now.
     pub(crate) fn write_out(&self, span: Span, to: BorrowedFd<'_>) -> Result<usize, Error> {
         accessed();
-        // SAFETY: `at` checked that the bytes are mapped and readable. The kernel does not mind if they change during
-        // the call.
+        // SAFETY: `at` checked that the bytes are mapped and readable. To the kernel, bytes that change during the call
+        // do no harm.
         unsafe { memory::write_from(to, self.at(span), span.len) }
     }
 }

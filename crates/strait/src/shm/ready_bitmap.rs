@@ -21,8 +21,8 @@ impl ReadyBitmapMemory {
     fn word32<const AT: usize>(&self) -> &AtomicU32 {
         const { assert!(AT.is_multiple_of(4) && AT + 4 <= WORDS_AT) };
         accessed();
-        // SAFETY: the word is before the bitmaps, which are inside the mapping, and aligned. Every process accesses it
-        // atomically.
+        // SAFETY: the word is before the bitmaps, which are inside the mapping, and aligned. Every process accesses the
+        // word atomically.
         unsafe { AtomicU32::from_ptr(self.0.base().add(AT).cast()) }
     }
 }
@@ -35,8 +35,8 @@ impl Words for ReadyBitmapMemory {
     fn word(&self, index: usize) -> &AtomicU64 {
         accessed();
         assert!(index < WORDS);
-        // SAFETY: the word is inside the mapping, whose size `new` checked, and aligned. Every process accesses these
-        // words atomically.
+        // SAFETY: the word is inside the mapping, whose size `new` checked, and aligned. Every process accesses the
+        // bitmaps atomically.
         unsafe { AtomicU64::from_ptr(self.0.base().add(WORDS_AT + index * 8).cast()) }
     }
 
@@ -65,7 +65,7 @@ mod tests {
 
     #[test]
     fn the_page_has_the_words_of_a_notification_area() {
-        // The three levels of the bitmap, in words of 8 bytes: each has a bit for each word of the level below.
+        // The three levels of the bitmap, in words of 8 bytes: each level has a bit for each word of the level below.
         let [leaves, middle, top] = [MEMBERS / 64, MEMBERS / 64 / 64, MEMBERS / 64 / 64 / 64].map(|words| words * 8);
         assert_eq!(WORDS * 8, top + middle + leaves);
         let rows = [

@@ -1,4 +1,4 @@
-//! A mapping of a region, or of part of one.
+//! A mapping of a region, or of part of a region.
 //!
 //! The bytes of immutable memory, and of private copies of it, can be read as ordinary Rust bytes. All other mappings
 //! give access to words and copies only, as shared memory does everywhere.
@@ -12,8 +12,8 @@ use crate::error::Error;
 use crate::os::fork::Born;
 use crate::os::region::{self, How};
 
-/// A mapping of a part of a region's file. A child made by `fork` inherits the mapping. If one of the two processes
-/// removes its mapping, the mapping of the other stays.
+/// A mapping of a part of a region's file. A child made by `fork` inherits the mapping, except with [`How::Own`]. If
+/// either process removes its mapping, the mapping of the other process stays.
 #[derive(Debug)]
 pub(crate) struct RegionMapping {
     /// Address of the first mapped page; dangling if the mapping has no bytes.
@@ -23,15 +23,15 @@ pub(crate) struct RegionMapping {
     skip: usize,
     len: usize,
     how: How,
-    /// Size in bytes (4 or 8) of the atomic words to which this mapping has returned references; 0 before the first.
+    /// Size in bytes (4 or 8) of the atomic words to which the mapping has returned references; 0 before the first.
     word: AtomicU8,
     /// The process that made the mapping; a forked child does not have a mapping with [`How::Own`].
     born: Born,
 }
 
-// SAFETY: a mapping is an address range. Shared mappings are accessed by atomics, and by copies that assume that other
-// processes write at the same time. Private and immutable ones are accessed under the rules of Rust references, which
-// `&self` and `&mut self` below keep.
+// SAFETY: a mapping is an address range. Shared mappings are accessed by atomics, and by copies that are sound while
+// other processes write. Private and immutable mappings are accessed under the rules of Rust references, which `&self`
+// and `&mut self` below keep.
 unsafe impl Send for RegionMapping {}
 // SAFETY: as for `Send` above.
 unsafe impl Sync for RegionMapping {}
@@ -75,41 +75,40 @@ impl RegionMapping {
         }
     }
 
-    /// Returns all bytes of this mapping, which must be of immutable memory, a private copy, or memory that no other
+    /// Returns all bytes of the mapping, which must be of immutable memory, a private copy, or memory that no other
     /// process has.
     ///
     /// # Panics
-    /// If other processes can write to the mapped memory; in a forked child that does not have the memory.
+    /// If other processes can write to the mapped memory; in a forked child without the memory.
     pub(crate) fn bytes(&self) -> &[u8] {
         assert!(!self.is_elsewhere(), "{}", Error::Forked);
         assert!(matches!(self.how, How::Immutable | How::Copy | How::Own));
         // SAFETY: by the promise to `new` the size of the file is sealed, and either the file is sealed against writes
-        // or no other process has it. So the bytes are there and do not change while the mapping lives; the bytes of a
-        // copy, and bytes that no other process has, change only through `&mut self`.
+        // or no other process has the file. So the bytes are there and do not change while the mapping lives. Bytes of
+        // a copy, and bytes that no other process has, change only through `&mut self`.
         unsafe { std::slice::from_raw_parts(self.base(), self.len) }
     }
 
-    /// Returns all bytes of this mapping, which must be a private copy or memory that no other process has, for
-    /// writing.
+    /// Returns all bytes of the mapping, which must be a private copy or memory that no other process has, for writing.
     ///
     /// # Panics
-    /// If the mapping is of another kind; in a forked child that does not have the memory.
+    /// If the mapping is of another kind; in a forked child without the memory.
     pub(crate) fn bytes_mut(&mut self) -> &mut [u8] {
         assert!(!self.is_elsewhere(), "{}", Error::Forked);
         assert!(matches!(self.how, How::Copy | How::Own));
         // SAFETY: a private mapping of immutable memory belongs to this process alone, as does memory that no other
-        // process has, and `&mut self` makes this the only reference.
+        // process has, and `&mut self` makes the result the only reference.
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.len) }
     }
 
-    /// Returns whether this process is a forked child that does not have the memory of this mapping.
+    /// Returns whether this process is a forked child without the memory of the mapping.
     fn is_elsewhere(&self) -> bool {
         self.how == How::Own && self.born.is_elsewhere()
     }
 
-    /// Seals the file `fd` by `seal`, and makes this mapping a private copy of the file at the same address. This
-    /// mapping must be of the whole file, with [`How::Own`]. After an error of `seal` the mapping is unchanged. If the
-    /// kernel fails to replace the mapping, for example for lack of memory, the mapping has no bytes any more.
+    /// Seals the file `fd` by `seal`, and makes the mapping a private copy of the file at the same address. The mapping
+    /// must be of the whole file, with [`How::Own`]. After an error of `seal` the mapping is unchanged. If the kernel
+    /// fails to replace the mapping, for example for lack of memory, the mapping has no bytes any more.
     pub(crate) fn seal_in_place(
         &mut self,
         fd: BorrowedFd<'_>,
@@ -118,33 +117,34 @@ impl RegionMapping {
         assert!(self.how == How::Own);
         self.born.check()?;
         if self.mapped > 0 {
-            // A first mapping elsewhere shows whether the kernel grants it: a refusal then changes nothing.
+            // A first mapping elsewhere shows whether the kernel grants a mapping: a refusal then changes nothing.
             let probe = region::map(fd, 0, self.mapped, How::Copy)?;
             // SAFETY: the mapping was made just now, and no pointer leads into it.
             unsafe { region::unmap(probe, self.mapped) };
         }
         self.replace(fd, How::Copy)?;
-        // Only the seal makes bytes of a private mapping immutable, so no reference to them exists before.
+        // Only the seal makes bytes of a private mapping immutable, so no reference to them exists before the seal.
         seal().inspect_err(|_| {
             let _ = self.replace(fd, How::Own);
         })
     }
 
-    /// In a forked child: maps private memory with a copy of the bytes of the file `fd` at the address of this mapping,
-    /// which must be of the whole file, with [`How::Own`]. After an error the mapping is what it was: in a forked child
-    /// not there.
+    /// In a forked child: maps private memory with a copy of the bytes of the file `fd` at the address of the mapping,
+    /// which must be of the whole file, with [`How::Own`]. After an error the child still has no mapping.
     pub(crate) fn copy_in_child(&mut self, fd: BorrowedFd<'_>) -> Result<(), Error> {
         assert!(self.how == How::Own);
         if self.mapped > 0 {
-            // SAFETY: the mapping was made by `region::map`. In a forked child it is not there, and no reference exists
-            // since `bytes` refuses; in the process that made it, the kernel refuses the call.
+            // SAFETY: the mapping was made by `region::map`. In a forked child the mapping is not there, and no
+            // reference exists since `bytes` refuses. In the process that made the mapping, the kernel refuses the
+            // call.
             unsafe { region::copy_at(self.pages, self.mapped, fd) }?;
         }
         (self.how, self.born) = (How::Copy, Born::here());
         Ok(())
     }
 
-    /// Replaces the mapping by one of the kind `how`, at the same address. After an error the mapping has no bytes.
+    /// Replaces the mapping by a mapping of the kind `how`, at the same address. After an error the mapping has no
+    /// bytes.
     fn replace(&mut self, fd: BorrowedFd<'_>, how: How) -> Result<(), Error> {
         self.how = how;
         if self.mapped == 0 {
@@ -153,13 +153,12 @@ impl RegionMapping {
         // SAFETY: the mapping was made by `region::map`, and `&mut self` is the only reference to it.
         let replaced = unsafe { region::map_over(self.pages, self.mapped, fd, how) };
         replaced.inspect_err(|_| {
-            // The range may be free by now, or belong to another thread: it is not unmapped.
+            // The range may be free by now, or belong to another thread: the range is not unmapped.
             (self.pages, self.mapped, self.len) = (NonNull::dangling(), 0, 0);
         })
     }
 
-    /// Returns the address in this process of byte `offset` of the mapping; `None` if fewer than `len` bytes follow
-    /// there.
+    /// Returns the address in this process of byte `offset` of the mapping; `None` if fewer than `len` bytes follow.
     fn at(&self, offset: usize, len: usize) -> Option<*mut u8> {
         let room = self.len.checked_sub(offset)?;
         // SAFETY: the address is inside the mapping or right behind its end.
@@ -167,7 +166,7 @@ impl RegionMapping {
     }
 
     /// Fills `out` with the bytes of the mapping from byte `offset` on. Returns `false`, and copies nothing, if the
-    /// mapping has fewer bytes there.
+    /// mapping has too few bytes there.
     pub(crate) fn copy_out(&self, offset: usize, out: &mut [u8]) -> bool {
         let Some(from) = self.at(offset, out.len()) else { return false };
         // SAFETY: the range is mapped, as checked just now; `out` is private memory.
@@ -197,7 +196,7 @@ impl RegionMapping {
     }
 
     /// Returns the word of 4 bytes at byte `offset` of the mapping. Returns `None` if the word is not inside the
-    /// mapping, not aligned or not writable, or if this mapping has given out words of 8 bytes.
+    /// mapping, not aligned or not writable, or if the mapping has given out words of 8 bytes.
     pub(crate) fn word32(&self, offset: usize) -> Option<&AtomicU32> {
         let at = self.word(offset, 4)?;
         // SAFETY: the word is inside the mapping and aligned, and the mapping lives as long as `self`. All access to
@@ -206,7 +205,7 @@ impl RegionMapping {
     }
 
     /// Returns the word of 8 bytes at byte `offset` of the mapping. Returns `None` if the word is not inside the
-    /// mapping, not aligned or not writable, or if this mapping has given out words of 4 bytes.
+    /// mapping, not aligned or not writable, or if the mapping has given out words of 4 bytes.
     pub(crate) fn word64(&self, offset: usize) -> Option<&AtomicU64> {
         let at = self.word(offset, 8)?;
         // SAFETY: the conditions in `word32` hold for 8 bytes as well.
@@ -217,7 +216,7 @@ impl RegionMapping {
 impl Drop for RegionMapping {
     fn drop(&mut self) {
         if self.mapped > 0 && !self.is_elsewhere() {
-            // SAFETY: the mapping was made by `region::map`; no borrow of it outlives `self`.
+            // SAFETY: the mapping was made by `region::map`; no borrow of the mapping outlives `self`.
             unsafe { region::unmap(self.pages, self.mapped) }
         }
     }

@@ -23,7 +23,7 @@
 //!    256   both         cells of ring 0, 64 bytes each, their number a power of two; then the cells of ring 1
 //! ```
 //!
-//! Each side's words have their own cache line. The protocol version fixes these offsets.
+//! Each side's words have their own cache line. The protocol version fixes the offsets.
 
 use std::io::IoSlice;
 use std::mem::MaybeUninit;
@@ -96,15 +96,14 @@ pub(crate) struct LaneMemory<'a> {
     mapping: &'a Arc<Mapping>,
     /// Offset in bytes of the lane's first byte from the start of the mapping.
     at: usize,
-    /// Number of cells that each of the two rings has when the lane is made; a ring that has grown has more, in memory
-    /// of its own.
+    /// Number of cells that each of the two rings has when the lane is made. A ring that has grown has more cells, in
+    /// memory of its own.
     cells: usize,
 }
 
 impl<'a> LaneMemory<'a> {
-    /// Returns the lane that begins at byte `at` of the mapping and whose rings have `cells` cells each. Returns `None`
-    /// if the lane would not be aligned or not be inside the mapping, if the mapping is read-only, or if no ring can
-    /// have `cells` cells.
+    /// Returns the lane at byte `at` of the mapping, with `cells` cells in each ring. Returns `None` if the lane would
+    /// not be aligned or not be inside the mapping, if the mapping is read-only, or if no ring can have `cells` cells.
     pub(crate) fn new(mapping: &'a Arc<Mapping>, at: usize, cells: usize) -> Option<Self> {
         let end = at.checked_add(lane_size(cells))?;
         let fits = is_count(cells) && at.is_multiple_of(CELL) && end <= mapping.len() && mapping.writable;
@@ -135,22 +134,22 @@ impl<'a> LaneMemory<'a> {
         assert!(side < 2);
         let offset = self.at + side * CONTROL + word.0;
         // SAFETY: `new` checked that the lane is inside the mapping, which lives as long as `self`. A word's offset is
-        // aligned and inside the control block. Every process accesses these words atomically.
+        // aligned and inside the control block. Every process accesses the words of control blocks atomically.
         unsafe { AtomicU32::from_ptr(self.mapping.base().add(offset).cast()) }
     }
 
-    /// Returns the transfer word of this lane. The word holds the state of the move (the transfer) of the end for which
-    /// this lane was made.
+    /// Returns the transfer word of the lane. The word holds the state of the move (the transfer) of the end for which
+    /// the lane was made.
     pub(crate) fn transfer_word(self) -> &'a AtomicU32 {
         self.word32(0, TRANSFER)
     }
 
-    /// Returns the word *done* of side `side`: 1 once the end of that side no longer uses the lane, else 0.
+    /// Returns the word *done* of side `side`: 1 when the side's end no longer uses the lane, else 0.
     pub(crate) fn done(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, DONE)
     }
 
-    /// Returns the lane's word *moving*: 1 while the process that made this lane moves an end into it, 2 once that
+    /// Returns the lane's word *moving*: 1 while the process that made the lane moves an end into it, 2 when this
     /// process has taken the lane back to use its memory again, else 0.
     pub(crate) fn moving(self) -> &'a AtomicU32 {
         self.word32(0, MOVING)
@@ -163,8 +162,8 @@ impl<'a> LaneMemory<'a> {
     }
 
     /// Takes the lane back, so that the caller can use its memory again. Does so only if both ends are done with the
-    /// lane and no end is being moved into it. Returns whether this call has taken the lane back. If several threads
-    /// try at once, only one thread gets `true`.
+    /// lane and no end is being moved into it. Returns whether the call has taken the lane back. If several threads try
+    /// at once, only one thread gets `true`.
     pub(crate) fn take_if_unused(self) -> bool {
         let taken = || self.moving().compare_exchange(0, TAKEN_BACK, Ordering::AcqRel, Ordering::Relaxed).is_ok();
         self.is_unused() && taken()
@@ -180,7 +179,7 @@ impl<'a> LaneMemory<'a> {
     }
 
     /// Returns the word with the number of the CPU on which the end of side `side` last ran, plus 1; the word is 0
-    /// while this is unknown.
+    /// while the CPU is unknown.
     pub(crate) fn cpu(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, CPU)
     }
@@ -191,14 +190,14 @@ impl<'a> LaneMemory<'a> {
         self.word32(side, WAITING)
     }
 
-    /// Returns the sleep word of the consumer of the ring written by side `side`: 0 while that consumer is awake, else
+    /// Returns the sleep word of the consumer of the ring written by side `side`: 0 while the consumer is awake, else
     /// how the consumer sleeps until a message comes.
     pub(crate) fn sleeping(self, side: usize) -> &'a AtomicU32 {
         self.word32(side, SLEEPING)
     }
 
-    /// Zeroes the lane's memory for its next use. Only the process that made the lane may do this, once no end uses the
-    /// lane.
+    /// Zeroes the lane's memory for its next use. Only the process that made the lane may call this function, when no
+    /// end uses the lane.
     pub(crate) fn clear(self) {
         self.mapping.zero(self.at, lane_size(self.cells));
     }
@@ -210,19 +209,19 @@ pub(crate) struct RingMemory {
     control: NonNull<u8>,
     cells: NonNull<u8>,
     count: usize,
-    /// The mappings that `control` and `cells` point into. The first is that of the lane; the second, once the ring has
-    /// grown, is that of the larger cells.
+    /// The mappings that `control` and `cells` point into. The first is the mapping of the lane; the second, after the
+    /// ring has grown, is the mapping of the larger cells.
     _mappings: (Arc<Mapping>, Option<Arc<Mapping>>),
 }
 
-// SAFETY: the pointers are into mappings of which this value owns a share. All access is by atomics, or by copies that
-// assume that other processes write at the same time.
+// SAFETY: the pointers are into mappings of which the value owns a share. All access is by atomics, or by copies that
+// are sound while other processes write.
 unsafe impl Send for RingMemory {}
 // SAFETY: as for `Send` above.
 unsafe impl Sync for RingMemory {}
 
 impl RingMemory {
-    /// Returns this ring after it has grown: with its old control block and the larger number of cells that fill
+    /// Returns the ring after it has grown: with its old control block and the larger number of cells that fill
     /// `cells`. Returns `None` if `cells` is not larger, is read-only, or has a size that no ring has.
     pub(crate) fn grown(&self, cells: Arc<Mapping>) -> Option<Self> {
         let count = cells.len() / CELL;
@@ -239,7 +238,7 @@ impl RingMemory {
     fn word32(&self, word: Word32) -> &AtomicU32 {
         accessed();
         // SAFETY: a word's offset is aligned and inside the control block, which is inside a mapping that `self` holds.
-        // Every process accesses these words atomically.
+        // Every process accesses the words of control blocks atomically.
         unsafe { AtomicU32::from_ptr(self.control.as_ptr().add(word.0).cast()) }
     }
 
@@ -261,20 +260,20 @@ impl RingMemory {
         self.control == other.control
     }
 
-    /// Returns the word *done* of the producing end: 1 once that end no longer uses the lane, else 0.
+    /// Returns the word *done* of the producing end: 1 when the producing end no longer uses the lane, else 0.
     pub(crate) fn done(&self) -> &AtomicU32 {
         self.word32(DONE)
     }
 
     /// Writes `name`, the two numbers that name the lane in which the producer must continue, into the word *forward*
-    /// of this ring. The consumer calls this before freezing the ring.
+    /// of the ring. The consumer calls this function before freezing the ring.
     pub(crate) fn set_forward(&self, name: [u64; 2]) {
         self.word64(FORWARD[0]).store(name[0], Ordering::Relaxed);
         self.word64(FORWARD[1]).store(name[1], Ordering::Release);
     }
 
-    /// Returns the two numbers that name the lane in which the producer must continue, from the word *forward* of this
-    /// ring. The producer calls this after finding the ring frozen.
+    /// Returns the two numbers that name the lane in which the producer must continue, from the word *forward* of the
+    /// ring. The producer calls this function after finding the ring frozen.
     pub(crate) fn forward(&self) -> [u64; 2] {
         FORWARD.map(|word| self.word64(word).load(Ordering::Acquire))
     }
@@ -353,8 +352,8 @@ impl Memory for RingMemory {
         for part in parts {
             assert!(part.len() <= left, "no more bytes than there is room for");
             left -= part.len();
-            // SAFETY: `payload` checked the range, and `left` bytes of it are left from `to` on; `part` is private
-            // memory.
+            // SAFETY: `payload` checked the range, and `left` bytes of the range are left from `to` on; `part` is
+            // private memory.
             unsafe {
                 copy(part.as_ptr(), to, part.len());
                 to = to.add(part.len());
@@ -378,7 +377,7 @@ impl Memory for RingMemory {
     }
 
     unsafe fn uninit_mut(&self, cell: usize, len: usize) -> &mut [MaybeUninit<u8>] {
-        // SAFETY: `payload` checked the range; exclusive by the caller's promise.
+        // SAFETY: `payload` checked the range; nothing else uses the range meanwhile, as the caller promises.
         unsafe { std::slice::from_raw_parts_mut(self.payload(cell, 0, len).cast(), len) }
     }
 
@@ -387,7 +386,7 @@ impl Memory for RingMemory {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             let line = self.header(cell).as_ptr();
-            // SAFETY: this is a hint about a cache line of the mapping.
+            // SAFETY: the instruction is a hint about a cache line of the mapping and changes no memory.
             unsafe {
                 std::arch::asm!("prefetcht0 [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
             }
@@ -401,7 +400,7 @@ impl Memory for RingMemory {
         #[cfg(all(target_arch = "x86_64", not(miri)))]
         {
             let line = self.header(cell).as_ptr();
-            // SAFETY: this is a hint about a cache line of the mapping.
+            // SAFETY: the instruction is a hint about a cache line of the mapping and changes no memory.
             unsafe {
                 std::arch::asm!("prefetchw [{0}]", in(reg) line, options(nostack, preserves_flags, readonly));
             }

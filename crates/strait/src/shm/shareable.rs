@@ -6,7 +6,7 @@ use std::sync::Arc;
 use super::Mapping;
 
 /// Offset in bytes of a message's payload from the start of a block of a pool. The payload begins at a page, for
-/// programs that read or write it in place.
+/// programs that read or write the payload in place.
 pub(crate) const PAYLOAD: usize = 4096;
 
 /// Memory that this process can give to the other side of a channel: its mapping, and a descriptor if the other side is

@@ -6,8 +6,8 @@ use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU8, Ordering};
 use std::time::{Duration, Instant};
 
-/// Number of bytes of the shortest copy for which `memcpy` may be slow. Implementations of `memcpy` use `rep movsb` from
-/// this length on, or from a greater one.
+/// Number of bytes of the shortest copy for which `memcpy` may be slow. Implementations of `memcpy` use `rep movsb`
+/// from this length on, or from a greater length.
 pub(super) const SHORTEST: usize = 2048;
 
 /// Number of bytes behind the source, within a page, up to which a destination may be slow to copy to.
@@ -35,7 +35,7 @@ const AVX: u8 = 3;
 static WAY: AtomicU8 = AtomicU8::new(UNKNOWN);
 
 /// Copies `len` bytes, at least [`SHORTEST`], from `from` to `to`, for which [`is_near`] holds. The first call in a
-/// process measures how `memcpy` does such copies, which takes some 30 µs.
+/// process measures how fast `memcpy` makes such copies, which takes some 30 µs.
 ///
 /// # Safety
 /// Both ranges are mapped, the destination for writing, and they do not overlap.
@@ -45,7 +45,8 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
         UNKNOWN => find_way(),
         way => way,
     };
-    // SAFETY: the caller's promise. The way with AVX is only chosen if the processor has it.
+    // SAFETY: both ranges are mapped and do not overlap, as the caller promises. The way with AVX is only chosen if the
+    // processor has AVX.
     unsafe {
         match way {
             AVX => by_avx(from, to, len),
@@ -55,7 +56,7 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     }
 }
 
-/// The memory that the measurement copies within. A process that never measures never touches this memory.
+/// The memory that the measurement copies within. A process that never measures never touches the memory.
 struct Scratch(UnsafeCell<[MaybeUninit<u8>; SCRATCH]>);
 
 /// Number of bytes that the measurement copies each time. All implementations of `memcpy` that use `rep movsb` do so at
@@ -70,8 +71,8 @@ unsafe impl Sync for Scratch {}
 
 static SCRATCH_MEMORY: Scratch = Scratch(UnsafeCell::new([MaybeUninit::uninit(); SCRATCH]));
 
-/// Finds out which way of copying this process should use, and stores it in [`WAY`]. Makes no system call and does not
-/// wait: if another thread is measuring, the answer is [`MEMCPY`].
+/// Finds out which way of copying this process should use, and stores the way in [`WAY`]. Makes no system call and does
+/// not wait: if another thread is measuring, the answer is [`MEMCPY`].
 #[cold]
 fn find_way() -> u8 {
     if WAY.compare_exchange(UNKNOWN, MEMCPY, Ordering::Relaxed, Ordering::Relaxed).is_err() {
@@ -101,7 +102,8 @@ fn find_way() -> u8 {
 unsafe fn time(from: *const u8, to: *mut u8, by: unsafe fn(*const u8, *mut u8, usize)) -> Duration {
     let copies = (0..3).map(|_| {
         let begin = Instant::now();
-        // SAFETY: the caller's promise. The compiler knows neither pointer nor function, so it keeps the copy.
+        // SAFETY: the ranges belong to the calling thread alone and do not overlap, as the caller promises. The
+        // compiler knows neither pointer nor function, so it keeps the copy.
         unsafe { std::hint::black_box(by)(std::hint::black_box(from), std::hint::black_box(to), MEASURED) };
         begin.elapsed()
     });
@@ -121,14 +123,15 @@ pub(super) fn loops() -> Vec<unsafe fn(*const u8, *mut u8, usize)> {
 /// The bytes that each round of the loops copies.
 const ROUND: usize = 128;
 
-/// Copies the bytes before the first of `to` that is aligned for a line of 64 bytes. Returns their number, below 64.
+/// Copies the bytes before the first byte of `to` that is aligned for a line of 64 bytes. Returns their number, below
+/// 64.
 ///
 /// # Safety
-/// Both ranges have `len` bytes, at least 64, and are mapped, the destination for writing, and they do not overlap.
+/// Both ranges have at least 64 bytes and are mapped, the destination for writing, and they do not overlap.
 #[inline]
 unsafe fn copy_to_line(from: *const u8, to: *mut u8) -> usize {
     let before = to.addr().wrapping_neg() % 64;
-    // SAFETY: the caller's promise.
+    // SAFETY: both ranges have more than `before` bytes and do not overlap, as the caller promises.
     unsafe { super::copy_small(from, to, before) };
     before
 }
@@ -139,7 +142,7 @@ unsafe fn copy_to_line(from: *const u8, to: *mut u8) -> usize {
 /// Both ranges have `len` bytes and are mapped, the destination for writing, and they do not overlap.
 #[inline]
 unsafe fn copy_rest(from: *const u8, to: *mut u8, mut at: usize, len: usize) {
-    // SAFETY: the caller's promise; each piece ends at `len` or before.
+    // SAFETY: each piece ends at `len` or before; both ranges are mapped and do not overlap, as the caller promises.
     unsafe {
         if len - at > super::SMALL {
             super::copy_small(from.add(at), to.add(at), super::SMALL);
@@ -154,7 +157,8 @@ unsafe fn copy_rest(from: *const u8, to: *mut u8, mut at: usize, len: usize) {
 /// # Safety
 /// Both ranges are mapped, the destination for writing, and they do not overlap.
 unsafe fn by_sse2(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: each access ends at `len` or before, and the stores are aligned. The rest is the caller's promise.
+    // SAFETY: each access ends at `len` or before, and the stores are aligned. Both ranges are mapped and do not
+    // overlap, as the caller promises.
     unsafe {
         let mut at = copy_to_line(from, to);
         while len - at >= ROUND {
@@ -175,7 +179,8 @@ unsafe fn by_sse2(from: *const u8, to: *mut u8, len: usize) {
 /// Both ranges are mapped, the destination for writing, and they do not overlap. The processor has AVX.
 #[target_feature(enable = "avx")]
 unsafe fn by_avx(from: *const u8, to: *mut u8, len: usize) {
-    // SAFETY: each access ends at `len` or before, and the stores are aligned. The rest is the caller's promise.
+    // SAFETY: each access ends at `len` or before, and the stores are aligned. Both ranges are mapped and do not
+    // overlap, as the caller promises.
     unsafe {
         let mut at = copy_to_line(from, to);
         while len - at >= ROUND {
