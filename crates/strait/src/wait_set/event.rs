@@ -56,8 +56,7 @@ impl Event {
         Self { key, ready }
     }
 
-    /// Returns the key of the channel of this event: the `key` that was given to
-    /// [`WaitSet::add`](crate::wait::WaitSet::add).
+    /// Returns the key of the event's channel: the `key` that was given to [`WaitSet::add`](crate::wait::WaitSet::add).
     pub fn key(&self) -> u64 {
         self.key
     }
@@ -74,7 +73,7 @@ impl Event {
     }
 
     /// Returns whether the channel end was sent away in a message and so left the wait set. Such an event is the last
-    /// of its registration.
+    /// event of its registration.
     pub fn has_moved(&self) -> bool {
         self.ready == Ready::MOVED
     }
@@ -92,7 +91,7 @@ impl fmt::Debug for Event {
 }
 
 impl Conditions {
-    /// Returns the interest with which a wait set must watch an end to notice when these conditions are met: readable,
+    /// Returns the interest with which a wait set must watch an end to notice when the conditions are met: readable,
     /// writable or both.
     pub(crate) fn interest(&self) -> Interest {
         let receiving = self.messages.is_some() || self.bytes.is_some() || self.peer_closed || self.all_read;

@@ -12,7 +12,7 @@ use crate::wake::watched_fd::WatchedFd;
 /// timer, an eventfd, another event loop.
 ///
 /// The value owns its descriptor, so the descriptor stays open as long as a wait set watches it. Dropping the value
-/// first takes the descriptor out of its wait set. [`Fd::new`] takes the program's descriptor; [`Fd::duplicate`] makes
+/// first takes the descriptor out of its wait set. [`Fd::new`] takes the program's descriptor. [`Fd::duplicate`] makes
 /// another descriptor of the same file; the program keeps the original. A regular file is always ready.
 ///
 /// ```
@@ -38,7 +38,8 @@ use crate::wake::watched_fd::WatchedFd;
 /// ```
 ///
 /// # Cost
-/// One descriptor. Each look by its wait set costs a system call, and a second one if the descriptor is not ready.
+/// One descriptor. Each look by its wait set costs a system call, and a second system call if the descriptor is not
+/// ready.
 pub struct Fd {
     pub(super) watched: Arc<WatchedFd>,
 }
@@ -50,12 +51,11 @@ impl fmt::Debug for Fd {
 }
 
 impl Fd {
-    /// Takes a descriptor of the program, so that a wait set can hold it. Makes no system call, but for the first object
-    /// of this process.
+    /// Takes a descriptor of the program, so that a wait set can hold it. Makes no system call, except for the first
+    /// object of the process.
     ///
     /// # Errors
-    /// [`Error::NoMemory`], [`Error::System`]: for the page by which this process and its forked children are told
-    /// apart.
+    /// [`Error::NoMemory`], [`Error::System`]: for the page that distinguishes this process from its forked children.
     pub fn new(fd: impl Into<OwnedFd>) -> Result<Self, Error> {
         Ok(Self { watched: WatchedFd::new(fd.into())? })
     }

@@ -40,11 +40,11 @@ const OUT: u8 = 2;
 pub(super) enum Subject {
     End {
         end: Weak<End>,
-        /// The gate of the data-pipe end, if the member is one; `None` for a channel. The wait set asks the gate first
-        /// whether the end is ready.
+        /// The gate of the data-pipe end, if the member is a data-pipe end; `None` for a channel. The wait set asks the
+        /// gate first whether the end is ready.
         gate: Option<Weak<dyn Gate>>,
     },
-    /// A listener's descriptor or one of the program's, and the number under which the set's epoll instance reports it.
+    /// A descriptor of a listener or of the program, and the number under which the set's epoll instance reports it.
     Fd { fd: Weak<WatchedFd>, number: u64 },
 }
 
@@ -54,11 +54,11 @@ impl Subject {
     }
 }
 
-/// The bit in the packed terms of a member that says that the wait set waits until the member is readable.
+/// The bit in a member's packed terms for waiting until the member is readable.
 const READABLE: u8 = 1;
-/// The bit in the packed terms of a member that says that the wait set waits until the member is writable.
+/// The bit in a member's packed terms for waiting until the member is writable.
 const WRITABLE: u8 = 2;
-/// The bit in the packed terms of a member that says that the wait set reports the member once.
+/// The bit in a member's packed terms for reporting the member only once.
 const ONE_SHOT: u8 = 4;
 
 /// Returns the interest and the mode of a member, packed into bits.
@@ -90,10 +90,10 @@ pub(crate) struct Member {
     /// The interest and the mode, as [`terms`] packs them.
     terms: AtomicU8,
     /// The conditions of a trap (a callback that is due when a condition is met), which replace the interest; `None`
-    /// for a member that is no trap.
+    /// for a member without a trap.
     conditions: Option<Conditions>,
-    /// Everything that the tasks that wait to send from the member's end are blocked on. `None` if no task has said so,
-    /// which stands for room for a small message.
+    /// Everything that the tasks that wait to send from the member's end are blocked on. `None` if no task has noted an
+    /// obstacle, which stands for room for a small message.
     blocked: Mutex<Option<BlockedSends>>,
     /// Whether the member is in the queue of its wait set. Cleared before the wait set looks at the member, so that a
     /// later notification queues the member again.
@@ -109,14 +109,14 @@ pub(crate) struct Member {
     /// which the member is not registered.
     registrations: Mutex<[Option<LinkRegistration>; 2]>,
     /// Further links on which the member waits, beside those of its own end. For a link of another end for which tasks
-    /// wait, the entry has the member id there. For a link that is awaited only because its socket was full, the entry
-    /// has `None`.
+    /// wait, the entry has the member id on that link. For a link that is awaited only because its socket was full, the
+    /// entry has `None`.
     other_links: Mutex<Vec<(InUse, Option<u32>)>>,
 }
 
-/// The result of a look at a member of a wait set, which was in the set's queue.
+/// The result of a look at a member from the queue of its wait set.
 pub(super) enum Examined {
-    /// Result of the look: the wait set has to report this event. If `again`, the member goes back into the queue
+    /// Result of the look: the wait set has to report the event. If `again`, the member goes back into the queue
     /// afterwards.
     Event {
         event: Event,
@@ -152,14 +152,14 @@ impl Member {
         })
     }
 
-    /// Returns the member of the wait set `set` that stands for `end`; `None` if the end is not in that set.
+    /// Returns the member of the wait set `set` that stands for `end`; `None` if the end is not in the set.
     pub(super) fn of(end: &End, set: &Arc<SharedSet>) -> Option<Arc<Self>> {
         let watcher: Arc<dyn Any + Send + Sync> = end.watcher()?;
         watcher.downcast::<Self>().ok().filter(|member| member.is_of(set))
     }
 
     /// Returns the member of the wait set `set` that stands for the descriptor `fd`; `None` if the descriptor is not in
-    /// that set.
+    /// the set.
     pub(super) fn of_fd(fd: &WatchedFd, set: &Arc<SharedSet>) -> Option<Arc<Self>> {
         let watcher: Arc<dyn Any + Send + Sync> = fd.watcher()?;
         watcher.downcast::<Self>().ok().filter(|member| member.is_of(set))
@@ -178,12 +178,12 @@ impl Member {
         self.terms.load(Ordering::Relaxed) & bit != 0
     }
 
-    /// Returns whether the interest of this member is `interest`.
+    /// Returns whether the interest of the member is `interest`.
     pub(super) fn waits_in(&self, interest: Interest) -> bool {
         self.has_term(READABLE) == interest.readable() && self.has_term(WRITABLE) == interest.writable()
     }
 
-    /// Replaces the key, the interest and the mode of this member, and returns the old ones.
+    /// Replaces the key, the interest and the mode of the member, and returns the old values.
     pub(super) fn set_terms(&self, new: Terms) -> Terms {
         Terms { key: self.key.swap(new.key, Ordering::Relaxed), packed: self.terms.swap(new.packed, Ordering::SeqCst) }
     }
@@ -193,19 +193,19 @@ impl Member {
     }
 
     /// Replaces the note of what the tasks that wait to send from the member's end are blocked on. Ends the
-    /// registrations on other links that served the old note.
+    /// registrations on other links for the old note.
     pub(super) fn set_blocked(&self, blocked: BlockedSends) {
         *unpoisoned(&self.blocked) = Some(blocked);
-        // These registrations served the former obstacles of the tasks.
+        // The registrations on other links served the former obstacles of the tasks.
         self.leave_other_links(self.set.upgrade().as_ref());
     }
 
-    /// Returns the wait set of this member; `None` if the set was dropped or closed.
+    /// Returns the wait set of the member; `None` if the set was dropped or closed.
     pub(super) fn set(&self) -> Option<Arc<SharedSet>> {
         self.set.upgrade().filter(|set| !set.is_closed())
     }
 
-    /// Returns whether this is a member of the wait set `set`.
+    /// Returns whether the member is in the wait set `set`, or was in it.
     pub(crate) fn is_of(&self, set: &Arc<SharedSet>) -> bool {
         std::ptr::eq(self.set.as_ptr(), Arc::as_ptr(set))
     }
@@ -214,14 +214,13 @@ impl Member {
         self.state.load(Ordering::Acquire) == OUT
     }
 
-    /// Disarms the member, so that the wait set reports no event of the member. Returns `false` if the member was not
-    /// armed, for example because one of its events was just reported.
+    /// Disarms the member: the wait set reports no event of the member. Returns `false` if the member was not armed,
+    /// for example because one of its events was just reported.
     pub(super) fn disarm(&self) -> bool {
         self.armed.swap(false, Ordering::AcqRel)
     }
 
-    /// Arms the member, so that the wait set reports one more event of the member. Returns whether the member was armed
-    /// before.
+    /// Arms the member: the wait set reports one more event of the member. Returns whether the member was armed before.
     pub(super) fn rearm(&self) -> bool {
         self.armed.swap(true, Ordering::AcqRel)
     }
@@ -242,7 +241,7 @@ impl Member {
         }
     }
 
-    /// Marks the member as being in the queue of its wait set. Returns `false` if the member was marked so already.
+    /// Marks the member as being in the queue of its wait set. Returns `false` if the member had the mark already.
     pub(super) fn set_queued(&self) -> bool {
         !self.queued.swap(true, Ordering::AcqRel)
     }
@@ -252,8 +251,8 @@ impl Member {
     }
 
     /// Returns the events for which the member is ready now. If there are none, arms the member: tells the peer how to
-    /// notify it. Fails if the peer cannot be told now, or after [`DOORBELLS`] doorbells in a row after which there was
-    /// nothing.
+    /// notify the member. Fails if the peer cannot be told now, or after [`DOORBELLS`] doorbells in a row without
+    /// anything else.
     pub(super) fn look(&self) -> Result<Ready, Error> {
         match &self.subject {
             Subject::Fd { fd, number } => fd.upgrade().map_or(Ok(Ready::NOTHING), |fd| self.look_at_fd(&fd, *number)),
@@ -264,8 +263,8 @@ impl Member {
         }
     }
 
-    /// Returns the events for which the descriptor `fd`, of which this member is the registration, is ready now. If
-    /// there are none, makes the wait set's epoll instance report the descriptor under `number` once it is ready.
+    /// Returns the events for which the descriptor `fd`, which the member stands for, is ready now. If there are none,
+    /// makes the wait set's epoll instance report the descriptor under `number` when it becomes ready.
     fn look_at_fd(&self, fd: &WatchedFd, number: u64) -> Result<Ready, Error> {
         loop {
             let wanted = self.wanted();
@@ -274,22 +273,22 @@ impl Member {
             if ready == Ready::NOTHING {
                 self.present_set()?.await_fd(number, fd.as_fd(), wanted)?;
             }
-            // If another thread has changed the interest meanwhile, this thread may have overwritten the other thread's
-            // setting in the epoll instance.
+            // If another thread has changed the interest meanwhile, the calling thread may have overwritten the other
+            // thread's setting in the epoll instance.
             if self.wanted() == wanted {
                 return Ok(ready);
             }
         }
     }
 
-    /// Returns the events for which the wait set waits, if this member stands for a descriptor.
+    /// Returns the events for which the wait set waits, if the member stands for a descriptor.
     fn wanted(&self) -> Wanted {
         let terms = self.terms.load(Ordering::SeqCst);
         Wanted { readable: terms & READABLE != 0, writable: terms & WRITABLE != 0 }
     }
 
-    /// Returns the events for which the data-pipe end `end` is ready now, which `gate` says. If there are none, arms
-    /// the end.
+    /// Returns the events for which the data-pipe end `end` is ready now, as `gate` says. If there are none, arms the
+    /// end.
     fn look_through(&self, gate: &Weak<dyn Gate>, end: &End) -> Result<Ready, Error> {
         for _ in 0..DOORBELLS {
             match gate.upgrade().and_then(|gate| gate.look()) {
@@ -306,7 +305,7 @@ impl Member {
         Err(Error::WouldBlock)
     }
 
-    /// Looks at this member, which the caller has just taken from the wait set's queue of ready members. Returns the
+    /// Looks at the member, which the caller has just taken from the wait set's queue of ready members. Returns the
     /// event that the wait set has to report, if any, and whether the set must look again.
     pub(super) fn examine(&self) -> Examined {
         self.queued.swap(false, Ordering::AcqRel);
@@ -328,7 +327,7 @@ impl Member {
         let in_trouble = self.in_trouble.swap(false, Ordering::Relaxed);
         match self.look() {
             Ok(Ready::NOTHING) if !in_trouble => Examined::Nothing,
-            // If two threads look at the member at once, only one reports it.
+            // If two threads look at the member at once, only one thread reports the member.
             Ok(_) if self.has_term(ONE_SHOT) && !self.armed.swap(false, Ordering::AcqRel) => Examined::Nothing,
             // The error is reported again when the next attempt to take the packet fails.
             Ok(Ready::NOTHING) => Examined::Event { event: self.event(Ready::TROUBLE), again: false },
@@ -340,8 +339,8 @@ impl Member {
         }
     }
 
-    /// If the last look at this member failed because a socket was full, makes the wait set look at the member again
-    /// once that socket has room.
+    /// If the last look at the member failed because a socket was full, makes the wait set look at the member again
+    /// when the socket has room.
     fn await_room_to_say_so(&self) {
         if let Some(BlockedOn::Socket(link, _)) = blocked_on::take()
             && let (Some(link), Some(set)) = (link.get::<Link>(), self.set.upgrade())
@@ -350,7 +349,7 @@ impl Member {
         }
     }
 
-    /// Returns the end for which this member stands; `None` if the member stands for a descriptor, or the end was
+    /// Returns the end for which the member stands; `None` if the member stands for a descriptor, or the end was
     /// dropped.
     fn end(&self) -> Option<Arc<End>> {
         match &self.subject {
@@ -488,8 +487,8 @@ impl FdWatcher for Member {
     fn take_out(&self, fd: BorrowedFd<'_>) {
         let before = self.state.swap(OUT, Ordering::AcqRel);
         if let (Some(set), Subject::Fd { number, .. }) = (self.set.upgrade(), &self.subject) {
-            // Done by each of two threads that take the member out at once: when either returns, the kernel no longer
-            // watches the descriptor.
+            // Called by each of two threads that take the member out at once: when either thread returns, the kernel no
+            // longer watches the descriptor.
             set.leave_fd(*number, fd);
             if before == IN {
                 set.count_out(self);

@@ -2,8 +2,8 @@
 //!
 //! A [`WaitSet`] has a queue of the members that may have something. A member with nothing is in no list that any
 //! thread walks through. The sleep word of its ring says that the member is armed and by which member id. A peer that
-//! publishes there [notifies](crate::link) this process, which puts the member into the queue. So the cost of a wait
-//! does not depend on the number of members.
+//! publishes in the ring [notifies](crate::link) this process, which puts the member into the queue. So the cost of a
+//! wait does not depend on the number of members.
 //!
 //! # A member
 //!
@@ -16,14 +16,14 @@
 //! ```
 //!
 //! A thread that marks a direction of an end as blocking, as a blocking receive does, uses the same sleep word. The set
-//! then leaves the member alone, and that thread has the member looked at when it is done.
+//! then leaves the member alone; when the thread is done, it makes the set look at the member.
 //!
 //! # A set
 //!
-//! If a thread finds nothing, it records in the notification area of each link with members of the wait set that this
+//! If a thread finds nothing, it records in the notification area of each link with members of the wait set that the
 //! process sleeps. The thread then looks once more, and sleeps in epoll: on the sockets of the links, and on a wake fd
-//! (an eventfd) for events found by other threads of this process. Threads write to the wake fd only if a thread
-//! sleeps, or if the descriptor of the set is in use.
+//! (an eventfd) for events found by other threads of the process. Threads write to the wake fd only if a thread sleeps,
+//! or if the descriptor of the set is in use.
 
 mod event;
 mod fd;
@@ -78,24 +78,24 @@ const EVENTS: usize = 64;
 /// # Ok::<(), strait::Error>(())
 /// ```
 ///
-/// A source is in at most one wait set at a time, and leaves that set when dropped. A channel end also leaves its wait
+/// A source is in at most one wait set at a time, and leaves the set when dropped. A channel end also leaves its wait
 /// set when sent to another process in a message, with one last [event](Event::has_moved). When the *other* end of the
-/// channel moves, the registration stays and no event is due to the move.
+/// channel moves, the registration stays and the move causes no event.
 ///
 /// Any number of threads may wait on one set, and may add and remove channels meanwhile. A [level](Mode::Level)
-/// registration reports the same message to every thread that waits before the message is received. Use
-/// [`Mode::OneShot`] to give each event to one thread only. Ready channels take turns: a channel that is always ready
-/// delays no other channel, and delays a listener or an [`Fd`] for at most 64 waits.
+/// registration reports a message to every thread that waits before the message is received. Use [`Mode::OneShot`] to
+/// give each event to one thread only. Ready channels take turns: a channel that is always ready delays no other
+/// channel, and delays a listener or an [`Fd`] for at most 64 waits.
 ///
-/// Other threads may use a channel that is in the set as usual. While such a thread *blocks* in a call on the channel,
-/// or holds a view or a reservation of it, the set reports nothing for that direction. The set looks again when the
-/// call, view or reservation ends.
+/// Other threads may use a channel in the set as usual. While such a thread *blocks* in a call on the channel, or holds
+/// a view or a reservation of the channel, the set reports nothing for the thread's direction. The set looks again when
+/// the call, view or reservation ends.
 ///
 /// # The descriptor
 /// The descriptor of the set is readable whenever [`wait`](Self::wait) may have something. When it is readable, call
 /// `wait` with [`Deadline::NOW`]: until there are no more events, or once each time the descriptor is readable. The
-/// call that returns no event makes the descriptor unreadable. Never read from the descriptor. Once a program has asked
-/// for the descriptor, each wait costs two more system calls.
+/// call that returns no event makes the descriptor unreadable. Never read from the descriptor. After a program has
+/// asked for the descriptor, each wait costs two more system calls.
 ///
 /// ```
 /// use rustix::event::{PollFd, PollFlags, poll};
@@ -121,14 +121,15 @@ const EVENTS: usize = 64;
 /// ```
 ///
 /// # Cost
-/// Adding a channel, removing one and reporting an event cost the same with ten channels as with a hundred thousand.
-/// Each look at a listener or an [`Fd`] costs a system call, and a second one if the source is not ready. Going to
-/// sleep costs a few memory accesses for each *process* at the other ends. An idle set makes no wake-ups. A set has two
-/// descriptors however many channels it has, and a third one once a program has asked for its own descriptor. A member
-/// takes about 100 bytes. Each process at the other ends costs two or more pages of shared memory.
+/// Adding a channel, removing a channel and reporting an event cost the same with ten channels as with a hundred
+/// thousand. Each look at a listener or an [`Fd`] costs a system call, and a second system call if the source is not
+/// ready. Going to sleep costs a few memory accesses for each *process* at the other ends. An idle set makes no
+/// wake-ups. A set has two descriptors however many channels it has, and a third descriptor after a program has asked
+/// for the set's own. A member takes about 100 bytes. Each process at the other ends costs two or more pages of shared
+/// memory.
 ///
 /// # Untrusted peers
-/// A hostile peer can make the set look at that peer's channels for nothing, and can wake this process, as it could by
+/// A hostile peer can make the set look at the peer's channels for nothing, and can wake this process, as it could by
 /// sending messages. A busy peer cannot keep the set from reporting other channels.
 pub struct WaitSet {
     shared: Arc<SharedSet>,
@@ -153,9 +154,9 @@ impl WaitSet {
     /// Adds `source`, such as a channel, to the wait set; its events carry `key`. If the source is ready now, the next
     /// wait returns an event. Does not block.
     ///
-    /// Several sources may have the same key. The first channel whose other end is in a given process costs some
-    /// system calls and a shared page; further channels to that process cost no system call. A listener and an
-    /// [`Fd`] cost three system calls.
+    /// Several sources may have the same key. The first channel whose other end is in a given process costs some system
+    /// calls and a shared page; further channels to the same process cost no system call. A listener and an [`Fd`] cost
+    /// three system calls.
     ///
     /// # Errors
     /// [`Error::InSet`] if the source is in a wait set already; [`Error::WouldBlock`] if the socket to the peer's
@@ -172,7 +173,7 @@ impl WaitSet {
         deferred::run_if_failed(looked)
     }
 
-    /// Makes a member for the object with these parts, and stores the member in the object.
+    /// Makes a member for the object with the given parts, and stores the member in the object.
     fn join(&self, parts: &Parts<'_>, key: u64, interest: Interest, mode: Mode) -> Result<Arc<Member>, Error> {
         let terms = Terms::new(key, parts.interest(interest), mode);
         match parts {
@@ -194,7 +195,7 @@ impl WaitSet {
         }
     }
 
-    /// Returns the member of this wait set that stands for the object with these parts.
+    /// Returns the member of the wait set that stands for the object with the given parts.
     fn member_of(&self, parts: &Parts<'_>) -> Result<Arc<Member>, Error> {
         let member = match parts {
             Parts::End(EndParts { channel, .. }) => Member::of(&channel.end, &self.shared),
@@ -206,9 +207,9 @@ impl WaitSet {
     /// Adds `end` to the wait set for a trap: a callback that is due once, when `conditions` are met. The set then
     /// reports the end once.
     ///
-    /// If the conditions are met now and `springs` is false, the end is not added and the call returns `true`. If they
-    /// are met now and `springs` is true, the next wait reports the end. In every other case the end is added. Except
-    /// in the first case the call returns `false`.
+    /// If the conditions are met now and `springs` is false, the end is not added and the call returns `true`. If the
+    /// conditions are met now and `springs` is true, the next wait reports the end. In every other case the end is
+    /// added. Except in the first case the call returns `false`.
     pub(crate) fn add_trap(
         &self,
         end: &Arc<End>,
@@ -236,8 +237,8 @@ impl WaitSet {
         }
     }
 
-    /// Rearms the one-shot registration of `channel` in this wait set; does nothing if the channel is not in the set.
-    /// In contrast to [`WaitSet::modify`] the next thread that waits checks whether the channel is ready, so this call
+    /// Rearms the one-shot registration of `channel` in the wait set; does nothing if the channel is not in the set.
+    /// Unlike with [`WaitSet::modify`], the next thread that waits checks whether the channel is ready, so the call
     /// cannot fail.
     pub(crate) fn rearm_later(&self, channel: &Channel) {
         if let Some(member) = Member::of(&channel.end, &self.shared) {
@@ -246,7 +247,7 @@ impl WaitSet {
         }
     }
 
-    /// Disarms the registration of `channel` in this wait set: the set reports nothing for the channel until the
+    /// Disarms the registration of `channel` in the wait set: the set reports nothing for the channel until the
     /// registration is rearmed. Does nothing if the channel is not in the set.
     pub(crate) fn disarm(&self, channel: &Channel) {
         if let Some(member) = Member::of(&channel.end, &self.shared) {
@@ -254,7 +255,7 @@ impl WaitSet {
         }
     }
 
-    /// Removes `end` from the wait set, if the end is registered there under `key`; otherwise does nothing.
+    /// Removes `end` from the wait set, if the end is registered in the set under `key`; otherwise does nothing.
     pub(crate) fn leave(&self, end: &End, key: u64) {
         if let Some(member) = Member::of(end, &self.shared).filter(|member| member.key() == key) {
             end.leave_set(&*member);
@@ -284,7 +285,7 @@ impl WaitSet {
     /// ```
     ///
     /// # Errors
-    /// [`Error::NotInSet`] if the source is not in this set; otherwise as [`WaitSet::add`]. An error leaves the
+    /// [`Error::NotInSet`] if the source is not in the wait set; otherwise as [`WaitSet::add`]. An error leaves the
     /// registration unchanged.
     pub fn modify(&self, source: &impl Source, key: u64, interest: Interest, mode: Mode) -> Result<(), Error> {
         self.shared.born.check()?;
@@ -305,11 +306,11 @@ impl WaitSet {
         deferred::run_if_failed(looked)
     }
 
-    /// Removes `source` from the wait set. Waits that begin after this call report nothing for the source; a wait that
-    /// is in progress in another thread still may.
+    /// Removes `source` from the wait set. Waits that begin after the call report nothing for the source; a wait in
+    /// progress in another thread still may.
     ///
     /// # Errors
-    /// [`Error::NotInSet`] if the source is not in this set; [`Error::Forked`].
+    /// [`Error::NotInSet`] if the source is not in the wait set; [`Error::Forked`].
     pub fn remove(&self, source: &impl Source) -> Result<(), Error> {
         self.shared.born.check()?;
         let parts = source.parts();
@@ -323,10 +324,10 @@ impl WaitSet {
     /// passed.
     ///
     /// Returns at most as many events as `events` has capacity for, or 64 if its capacity is 0. The next call returns
-    /// the others.
+    /// further events.
     ///
     /// Receiving from a peer can fail for lack of descriptors or memory, or at a limit. Such a failure is reported as
-    /// an event of one channel to that peer; receiving from that channel then returns the error, or
+    /// an event of one channel to the peer; receiving from this channel then returns the error, or
     /// [`Error::WouldBlock`] if the failure is over by then. While the failure lasts, such an event comes every 100 ms.
     ///
     /// # Errors
@@ -341,7 +342,7 @@ impl WaitSet {
         found
     }
 
-    /// Polls the wait set for a driver: fills `events` like [`WaitSet::wait`], without waiting. The driver calls this
+    /// Polls the wait set for a driver: fills `events` like [`WaitSet::wait`], without waiting. The driver calls `look`
     /// again and again without being woken, until [`WaitSet::park`] returns no event. As a rule the call makes no
     /// system call.
     pub(crate) fn look(&self, events: &mut Vec<Event>) -> Result<(), Error> {
@@ -349,7 +350,7 @@ impl WaitSet {
     }
 
     /// Polls the wait set once more for a driver that is about to sleep, and fills `events`. If there is no event, the
-    /// set's descriptor becomes readable as soon as there may be one.
+    /// set's descriptor becomes readable as soon as there may be an event.
     pub(crate) fn park(&self, events: &mut Vec<Event>) -> Result<(), Error> {
         self.run_once(events, SharedSet::park)
     }
@@ -368,10 +369,10 @@ impl WaitSet {
     }
 
     /// Adds a one-shot member for `channel` to the wait set, or rearms the present member. `blocked` lists the
-    /// obstacles of the tasks that wait to send from this channel end.
+    /// obstacles of the tasks that wait to send from the channel end.
     ///
-    /// If the peer cannot be told now how to notify the member, later waits on the set try again. Used for tasks, which
-    /// cannot block, and which wait for room only after an attempt to send.
+    /// If the peer cannot be told now how to notify the member, later waits on the set try again. Used for tasks: a
+    /// task cannot block, and waits for room only after an attempt to send.
     pub(crate) fn arm(
         &self,
         channel: &Channel,
@@ -406,7 +407,7 @@ impl WaitSet {
     }
 
     /// Returns whether the wait set has more work although [`wait`](Self::wait) with [`Deadline::NOW`] returned no
-    /// event: that call ran out of time and left some work to the next call. For event loops that report only once that
+    /// event: the call ran out of time and left some work to the next call. For event loops that report only once that
     /// the descriptor is readable (`EPOLLET`). Makes no system call.
     pub fn has_more(&self) -> bool {
         unpoisoned(&self.shared.ready).signalled
@@ -422,8 +423,8 @@ impl WaitSet {
         self.len() == 0
     }
 
-    /// Puts `member` into the queue of the wait set if the member is ready now, and otherwise arms it. Fails if the
-    /// peer cannot be told now how to notify the member.
+    /// Puts `member` into the queue of the wait set if the member is ready now, and otherwise arms the member. Fails if
+    /// the peer cannot be told now how to notify the member.
     fn look_at(&self, member: &Arc<Member>) -> Result<(), Error> {
         if member.look()? != Ready::NOTHING {
             member.notify();
@@ -432,7 +433,8 @@ impl WaitSet {
     }
 }
 
-/// Takes the object with these parts out of its wait set, if it is still there with the registration `member`.
+/// Takes the object with the given parts out of its wait set, if the object is still in the set with the registration
+/// `member`.
 fn leave(parts: &Parts<'_>, member: &Member) {
     match parts {
         Parts::End(EndParts { channel, .. }) => channel.end.leave_set(member),
@@ -463,7 +465,7 @@ impl Drop for WaitSet {
     /// Closes the wait set and empties its queue of ready members. Its channels are in no wait set afterwards.
     fn drop(&mut self) {
         if self.shared.born.is_elsewhere() {
-            // In a forked child nothing of the parent's may be touched, as with channels.
+            // In a forked child nothing of the parent may be touched, as with channels.
             return std::mem::forget(self.shared.clone());
         }
         self.shared.closed.store(true, Ordering::Release);

@@ -46,7 +46,7 @@ const RETRY: Duration = blocked_on::POLL_INTERVAL;
 /// The longest time for which a wait set ignores a link without any budget of idle wake-ups left.
 const LONGEST_PAUSE: Duration = Duration::from_millis(20);
 
-/// `REST`: a wait set ignores throttled links for this many times the time spent looking at these links. The looks then
+/// `REST`: a wait set ignores throttled links for this many times the time spent looking at the links. The looks then
 /// take a twentieth of the time, unless [`LONGEST_PAUSE`] makes the pause shorter.
 const REST: u32 = 19;
 
@@ -54,7 +54,7 @@ const REST: u32 = 19;
 /// without an event, and leaves the notified members to the next wait.
 const PASSES: usize = 2;
 
-/// The key under which the epoll instance of a wait set reports the set's wake fd (an eventfd by which threads of this
+/// The key under which the epoll instance of a wait set reports the set's wake fd (an eventfd by which threads of the
 /// process wake the set). Links are reported under their numbers, all of them lower.
 const WAKE_FD: u64 = u64::MAX;
 
@@ -74,12 +74,12 @@ fn nothing(deadline: Deadline) -> Result<usize, Error> {
     if deadline.has_passed() { Ok(0) } else { signals::check().map(|()| 0) }
 }
 
-/// A link on which a wait set has members registered, with the state in which the set watches it.
+/// A link on which a wait set has members registered, with the state in which the set watches the link.
 #[derive(Debug)]
 pub(super) struct Used {
     pub(super) link: InUse,
-    /// The number of registrations that members of the wait set have on this link. When the last registration ends, the
-    /// wait set leaves the link.
+    /// The number of registrations of the wait set's members on the link. When the last registration ends, the wait set
+    /// leaves the link.
     count: usize,
     /// Whether the wait set's epoll instance watches the link's socket for packets.
     watched: bool,
@@ -120,17 +120,17 @@ pub(crate) struct SharedSet {
     pub(super) ready: Mutex<Queue>,
     /// The links on which members of the wait set are registered, by link number.
     pub(super) links: Mutex<BTreeMap<u64, Used>>,
-    /// The members that stand for descriptors, by the number under which `epoll` reports each.
+    /// The members that stand for descriptors, by the number under which `epoll` reports each descriptor.
     pub(super) fds: Mutex<BTreeMap<u64, Arc<Member>>>,
     next_fd: AtomicU64,
     /// The number of the last link on which a wait collected notifications; the next wait begins at the link after it.
     /// Used if there are more links than [`SOME_LINKS`].
     turn: AtomicU64,
     calls: AtomicU64,
-    /// The number of threads that sleep in a wait on this wait set, or are about to.
+    /// The number of threads that sleep in a wait on the wait set, or are about to.
     asleep: AtomicUsize,
-    /// The CPU on which the peer of the member that was armed last ran then: its number plus 1, 0 if unknown, or
-    /// [`NOWHERE`] if that member has no peer in another process.
+    /// The CPU on which the peer of the member that was armed last ran at the time: its number plus 1, 0 if unknown, or
+    /// [`NOWHERE`] if the member has no peer in another process.
     peer_cpu: AtomicU32,
     /// Whether the program has asked for the wait set's descriptor, so that an event loop may sleep on it.
     pub(super) polled: AtomicBool,
@@ -153,7 +153,7 @@ pub(crate) struct SharedSet {
     words: words::Own,
 }
 
-/// A count of one thread as asleep on a wait set: made before the thread sleeps, and taken back when this value is
+/// A count of one thread as asleep on a wait set: made before the thread sleeps, and taken back when the value is
 /// dropped.
 pub(super) struct Asleep<'a>(&'a AtomicUsize);
 
@@ -226,15 +226,15 @@ impl SharedSet {
     }
 
     /// Counts `member`, which was removed from the wait set, as no longer in the set. The wait set's queue of ready
-    /// members may still hold removed members. If these are more than [`EVENTS`], and more than half of the queue,
-    /// takes them all out of the queue.
+    /// members may still hold removed members. If the removed members are more than [`EVENTS`], and more than half of
+    /// the queue, takes all removed members out of the queue.
     pub(super) fn count_out(&self, member: &Member) {
         self.count.fetch_sub(1, Ordering::Relaxed);
         if member.is_queued() {
             let mut ready = unpoisoned(&self.ready);
             ready.gone += 1;
-            // Such members are dropped when they come up in the queue. A program that adds and removes without waiting
-            // must not fill the queue.
+            // Removed members are dropped when they come up in the queue. A program that adds and removes without
+            // waiting must not fill the queue.
             if ready.gone > EVENTS && ready.gone > ready.queue.len() / 2 {
                 ready.queue.retain(|member| !member.is_out());
                 ready.gone = 0;
@@ -242,8 +242,8 @@ impl SharedSet {
         }
     }
 
-    /// Counts one more registration of a member of this wait set on `link`. The first registration makes the set's
-    /// epoll instance watch the link's socket, and makes the link know the set.
+    /// Counts one more registration of a member of the wait set on `link`. The first registration makes the set's epoll
+    /// instance watch the link's socket, and makes the link know the set.
     pub(super) fn use_link(self: &Arc<Self>, link: &InUse) -> Result<(), Error> {
         let mut links = unpoisoned(&self.links);
         if let Some(used) = links.get_mut(&link.number()) {
@@ -262,7 +262,7 @@ impl SharedSet {
         drop(links);
         let this = Arc::downgrade(self);
         link.add_set(this);
-        // A thread that sleeps on words would not be woken by this link.
+        // A thread that sleeps on words would not be woken by the new link.
         self.words.wake(&mut unpoisoned(&self.ready));
         if link.is_down() {
             self.link_down(link.number());
@@ -270,7 +270,7 @@ impl SharedSet {
         Ok(())
     }
 
-    /// Counts one registration of a member of this wait set on `link` as ended. After the last registration, the set's
+    /// Counts one registration of a member of the wait set on `link` as ended. After the last registration, the set's
     /// epoll instance no longer watches the link's socket, and the link forgets the wait set.
     pub(super) fn leave_link(&self, link: &InUse) {
         let mut links = unpoisoned(&self.links);
@@ -297,14 +297,14 @@ impl SharedSet {
     /// member already.
     pub(super) fn use_fd(&self, number: u64, fd: BorrowedFd<'_>, member: &Arc<Member>) -> Result<(), Error> {
         let mut fds = unpoisoned(&self.fds);
-        // Checked under the lock: the removing thread marks the member as removed before it takes this lock.
+        // Checked under the lock: the removing thread marks the member as removed before it takes the lock.
         if member.is_out() {
             return Ok(());
         }
         epoll::add_once(&self.epoll, fd, number, Wanted { readable: false, writable: false })?;
         fds.insert(number, member.clone());
         drop(fds);
-        // A thread that sleeps on words would not be woken by this descriptor.
+        // A thread that sleeps on words would not be woken by the new descriptor.
         self.words.wake(&mut unpoisoned(&self.ready));
         Ok(())
     }
@@ -312,8 +312,8 @@ impl SharedSet {
     /// Makes the wait set's epoll instance report the descriptor `fd`, which it watches under `number`, once more.
     ///
     /// # Errors
-    /// [`Error::NotInSet`] if another thread has removed the descriptor. It may be in this set again, under another
-    /// number, which this call leaves as it is.
+    /// [`Error::NotInSet`] if another thread has removed the descriptor. The descriptor may be in the wait set again
+    /// under another number; the call leaves that registration as it is.
     pub(super) fn await_fd(&self, number: u64, fd: BorrowedFd<'_>, wanted: Wanted) -> Result<(), Error> {
         let fds = unpoisoned(&self.fds);
         if !fds.contains_key(&number) {
@@ -323,8 +323,8 @@ impl SharedSet {
     }
 
     /// Makes the wait set's epoll instance stop watching the descriptor `fd`, reported under `number`. Does nothing if
-    /// the instance does not watch the descriptor under that number, nor in a child of `fork`, whose epoll instance is
-    /// the parent's.
+    /// the instance does not watch the descriptor under this number. Does nothing in a child of `fork`, whose epoll
+    /// instance is the parent's.
     pub(super) fn leave_fd(&self, number: u64, fd: BorrowedFd<'_>) {
         if self.born.is_elsewhere() {
             return;
@@ -348,7 +348,7 @@ impl SharedSet {
         // A signal ends a wait as the deadline does.
         let is_over = || deadline.has_passed() || signals::has_come();
         loop {
-            // Done whatever is in the queue: a member that is always ready must not keep others from getting there.
+            // Done whatever is in the queue: a member that is always ready must not keep others out of the queue.
             self.collect_some();
             self.take_ready(events, limit);
             let polled = self.polled.load(Ordering::SeqCst);
@@ -363,7 +363,7 @@ impl SharedSet {
             }
             passes += 1;
             let enough = passes > PASSES && is_over();
-            // As a wait on a channel does: the peer may run, and send, before this process says that it sleeps.
+            // As in a wait on a channel: the peer may run, and send, before this process writes that it sleeps.
             if !yielded && !is_over() && self.peer_may_be_here() {
                 yielded = true;
                 if before_sleep::yield_once(deadline, &mut || self.has_news()) {
@@ -413,21 +413,21 @@ impl SharedSet {
         self.peer_cpu.store(cpu, Ordering::Relaxed);
     }
 
-    /// Returns whether the peer of the member that was armed last is another process, last seen on the CPU of this
-    /// thread: if this thread yields, the peer may run, and send.
+    /// Returns whether the peer of the member that was armed last is another process, last seen on the CPU of the
+    /// calling thread: if the thread yields, the peer may run, and send.
     fn peer_may_be_here(&self) -> bool {
         let cpu = self.peer_cpu.load(Ordering::Relaxed);
         cpu == 0 || cpu == os::current_cpu() + 1
     }
 
-    /// Returns whether a member is queued, or a peer has notified one.
+    /// Returns whether a member is queued, or a peer has notified a member.
     fn has_news(&self) -> bool {
         !unpoisoned(&self.ready).queue.is_empty()
             || unpoisoned(&self.links).values().any(|used| !used.throttled && used.link.has_notified())
     }
 
     /// Makes the wake fd of the wait set unreadable, if the wait set's queue of ready members is empty. Returns two
-    /// answers: whether that queue is empty, and whether there are members (in [`Queue::later`]) at which the next wait
+    /// answers: whether the queue is empty, and whether there are members (in [`Queue::later`]) at which the next wait
     /// looks again.
     pub(super) fn reset_wake_fd(&self) -> (bool, bool) {
         let mut ready = unpoisoned(&self.ready);
@@ -448,7 +448,7 @@ impl SharedSet {
         let mut over_budget = Vec::new();
         for used in heard().filter(|used| used.link.has_notified()) {
             notified = true;
-            // If the notification was for something, there will be events, which make up for this count.
+            // If the notification was for something, the coming events make up for the count.
             if used.link.woken_for_nothing() {
                 over_budget.push(used.link.number());
             }
@@ -458,12 +458,12 @@ impl SharedSet {
         notified
     }
 
-    /// Throttles the link with this number: the wait set ignores the link until the set's timer expires, after
+    /// Throttles the link with the number `number`: the wait set ignores the link until the set's timer expires, after
     /// [`LONGEST_PAUSE`] or less. Does nothing if there is no timer.
     pub(super) fn throttle(&self, number: u64) {
         let mut links = unpoisoned(&self.links);
         let first = links.values().all(|used| !used.throttled);
-        // Links that are throttled before the timer runs out end their throttling at the same time. Without a timer the
+        // Links that are throttled before the timer expires end their throttling at the same time. Without a timer the
         // link is not throttled.
         if first && !self.set_clock(self.pause()) {
             return;
@@ -475,11 +475,11 @@ impl SharedSet {
     }
 
     /// Returns how long the wait set ignores a throttled link: at least [`PAUSE`], and [`REST`] times the time that the
-    /// set's threads spent since the last such pause, so that a link that is throttled again and again costs little,
-    /// however long each look takes. At most [`LONGEST_PAUSE`].
+    /// set's threads spent since the last such pause, at most [`LONGEST_PAUSE`]. So a link that is throttled again and
+    /// again costs little, however long each look takes.
     fn pause(&self) -> Duration {
         let spent = unpoisoned(&self.unthrottled).map_or(Duration::ZERO, |since| since.elapsed());
-        // If the last throttling was longer ago, no single look has caused this one.
+        // If the last throttling was longer ago, no single look has caused the present throttling.
         if spent < LONGEST_PAUSE { (spent * REST).clamp(PAUSE, LONGEST_PAUSE) } else { PAUSE }
     }
 
@@ -493,7 +493,7 @@ impl SharedSet {
     }
 
     /// Makes the wait set's epoll instance watch the socket of the link `used` again, if it does not and the link is
-    /// up. Returns `false` if the kernel refuses that now.
+    /// up. Returns `false` if the kernel refuses.
     fn watch(&self, used: &mut Used) -> bool {
         let Some(socket) = used.link.io().socket().filter(|_| !used.link.is_down() && !used.watched) else {
             return true;
@@ -568,8 +568,8 @@ impl SharedSet {
         has_unsent
     }
 
-    /// Makes the wait set's descriptor readable once the socket of `link` has room. Does nothing if no member of the
-    /// set is registered on that link.
+    /// Makes the wait set's descriptor readable when the socket of `link` has room. Does nothing if no member of the
+    /// set is registered on the link.
     pub(crate) fn await_socket(&self, link: &Link) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&link.number()) {
             self.watch_for_room(used);
@@ -587,8 +587,8 @@ impl SharedSet {
         }
     }
 
-    /// Makes the epoll instance no longer report room in the socket of the link with this number, if the socket has
-    /// room now. Called when epoll has reported the socket.
+    /// Makes the epoll instance no longer report room in the socket of the link with the number `number`, if the socket
+    /// has room now. Called when epoll has reported the socket.
     fn watch_for_room_no_more(&self, number: u64) {
         if let Some(used) = unpoisoned(&self.links).get_mut(&number)
             && used.awaits_room
@@ -599,8 +599,8 @@ impl SharedSet {
         }
     }
 
-    /// Makes the wait set's descriptor readable after [`RETRY`] at the latest, so that the next wait tries again an
-    /// action that failed and whose success no event announces, such as a send to a full socket.
+    /// Makes the wait set's descriptor readable after [`RETRY`] at the latest: the next wait tries again an action that
+    /// failed and whose success no event announces, such as a send to a full socket.
     pub(super) fn look_again_later(&self) {
         let is_throttled = unpoisoned(&self.links).values().any(|used| used.throttled);
         // If a link is throttled, the timer is set already, to an earlier time.
@@ -610,13 +610,13 @@ impl SharedSet {
     }
 
     /// Sets the timer of the wait set to expire after the time `after`. Returns `false` if there is no timer and none
-    /// can be created, or if it cannot be set.
+    /// can be created, or if the timer cannot be set.
     fn set_clock(&self, after: Duration) -> bool {
         self.clock().is_some_and(|clock| epoll::set_timer(clock, after) && epoll::add_again(&self.epoll, clock, CLOCK))
     }
 
-    /// Returns the timer of the wait set, and creates it if needed; `None` if the creation fails. Called early where
-    /// possible, because the creation can fail for lack of descriptors.
+    /// Returns the timer of the wait set, and creates the timer if needed; `None` if the creation fails. Called early
+    /// where possible, because the creation can fail for lack of descriptors.
     pub(super) fn clock(&self) -> Option<&OwnedFd> {
         match self.clock.get() {
             Some(clock) => Some(clock),
@@ -632,7 +632,7 @@ impl SharedSet {
     }
 
     /// Puts the members that peers have notified, on up to [`SOME_LINKS`] links of the wait set, into the wait set's
-    /// queue of ready members. The next call takes the links after those.
+    /// queue of ready members. The next call takes the next links.
     pub(super) fn collect_some(&self) {
         let links = unpoisoned(&self.links);
         let had_events = self.had_events.load(Ordering::Relaxed);
@@ -705,7 +705,7 @@ impl SharedSet {
 
     /// Sleeps in epoll for at most `limit` (`None`: without a limit), and receives what arrived in the links' sockets.
     /// A sleep longer than [`liveness::LONG`] also watches the peers' processes. `may_wait` says whether the call may
-    /// wait for another thread that receives. Returns whether a descriptor was ready or a peer had died.
+    /// wait for another receiving thread. Returns whether a descriptor was ready or a peer had died.
     pub(super) fn sleep_and_drain(
         &self,
         asleep: Asleep<'_>,
@@ -729,7 +729,7 @@ impl SharedSet {
 
     /// Sleeps until the wait set's epoll instance reports something, for at most `limit` (`None`: without a limit).
     /// Also watches up to [`WATCHED`] peer processes. Returns the numbers of the links whose peer process has died
-    /// although the socket is open; those links are down then.
+    /// although the socket is open; these links are down then.
     pub(super) fn watch_processes(&self, limit: Option<Duration>) -> Result<Vec<u64>, Error> {
         let up = |(number, used): (&u64, &Used)| (!used.link.is_down()).then(|| (*number, used.link.clone()));
         let links: Vec<_> = unpoisoned(&self.links).iter().filter_map(up).collect();
@@ -761,7 +761,7 @@ impl SharedSet {
         let mut room = [const { std::mem::MaybeUninit::uninit() }; 64];
         let mut found = false;
         for number in epoll::wait(&self.epoll, &mut room, limit)? {
-            // This thread need not wake itself for events that it finds.
+            // The calling thread need not wake itself for events that it finds.
             drop(asleep.take());
             found = true;
             match number {
@@ -832,7 +832,7 @@ mod tests {
     fn only_a_peer_on_this_processor_is_given_a_turn() {
         let set = SharedSet::new().unwrap();
         assert!(!set.peer_may_be_here(), "no member was armed");
-        // This thread may be moved to another processor between the two questions.
+        // The test's thread may be moved to another processor between the two calls.
         let here = (0..1000).any(|_| {
             set.peer_was_on(os::current_cpu() + 1);
             set.peer_may_be_here()
@@ -921,7 +921,7 @@ mod tests {
     }
 
     /// Shows that a look that leaves some sockets unread is followed by a new event of the set's descriptor: an event
-    /// loop that is told of changes only (edge-triggered) looks again.
+    /// loop that learns of changes only (edge-triggered) looks again.
     #[test]
     fn a_look_that_leaves_sockets_unread_causes_a_new_event() {
         const LINKS: usize = 4 * 64;

@@ -16,8 +16,8 @@ mod sealed {
     pub trait Sealed {}
 }
 
-/// An object that a [wait set](crate::wait::WaitSet) can hold: a channel, an end of a data pipe, a call end, a listener,
-/// or a descriptor of the program; also behind a pointer.
+/// An object that a [wait set](crate::wait::WaitSet) can hold: a channel, an end of a data pipe, a call end, a
+/// listener, or a descriptor of the program; also behind a pointer.
 ///
 /// | source | its events |
 /// |---|---|
@@ -70,7 +70,7 @@ pub trait Source: sealed::Sealed {
     fn parts(&self) -> Parts<'_>;
 }
 
-/// The parts of a source that a wait set needs: the channel or the descriptor.
+/// The parts of a source for the wait set: the channel or the descriptor.
 #[doc(hidden)]
 #[derive(Debug)]
 pub enum Parts<'a> {
@@ -103,7 +103,7 @@ impl<'a> Parts<'a> {
         Self::Fd(FdParts { fd, only_readable })
     }
 
-    /// Returns the interest that the registration of this source has if the program gives `interest`.
+    /// Returns the interest of the source's registration if the program gives `interest`.
     pub(crate) fn interest(&self, interest: Interest) -> Interest {
         match self {
             // Doorbells arrive on the channel of a data-pipe end, whether the end reads or writes.

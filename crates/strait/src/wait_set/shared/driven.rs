@@ -3,8 +3,9 @@
 //!
 //! As long as the driver is **polling**, no thread has to wake it. Peers notify and send no packet, and a member that a
 //! thread of this process queues does not make the descriptor readable. So an event while the driver polls costs no
-//! system call on either side. Before the driver sleeps it says that it no longer polls, and then looks once more: at
-//! the queue, at the notification areas and at the sockets. That look finds everything that happened before; everything
+//! system call on either side. Before the driver sleeps, it records that it no longer polls, and then looks once more:
+//! at the queue, at the notification areas and at the sockets. The last look finds everything that happened before;
+//! everything later makes the descriptor readable.
 //! later makes the descriptor readable.
 
 use std::sync::atomic::Ordering;

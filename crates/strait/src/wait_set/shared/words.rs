@@ -1,13 +1,14 @@
 //! Short sleeps on words (futexes), where only words can bring anything new.
 //!
-//! To wake a thread that sleeps in epoll a peer has to send a packet, which then has to be received. That costs more
-//! than everything else. A thread that is the only one to sleep, in the only set that sleeps, does better. It sleeps on
-//! the words of the [notification areas](crate::ring::ready_bitmap), and on a word of the set's own, which threads of
-//! this process use. So one call wakes it, and no other system call is needed.
+//! To wake a thread that sleeps in epoll, a peer has to send a packet, and the thread has to receive the packet. The
+//! packet costs more than everything else. If only one thread sleeps, in the only set that sleeps, the thread does
+//! better: it sleeps on the words of the [notification areas](crate::ring::ready_bitmap), and on a word of the set that
+//! threads of this process use. One system call wakes the thread, and no other is needed.
 //!
-//! The sockets do not wake such a thread. A peer that sends a packet wakes the word as well, but a peer that dies says
-//! nothing. So a sleep on words is short. A sleep that outlasts [`SLICE`] goes on in epoll, and later sleeps begin in
-//! epoll as long as sleeps are long. A thread that is woken sooner each time, for something or for nothing, looks at
+//! The sockets do not wake a thread that sleeps on words. A peer that sends a packet wakes the word as well, but a peer
+//! that dies does not. So a sleep on words is short. A sleep that outlasts [`SLICE`] goes on in epoll, and later sleeps
+//! begin in epoll as long as sleeps are long. A thread that is woken sooner each time, for something or for nothing,
+//! looks at the sockets once in each [`SLICE`] before it sleeps again.
 //! the sockets once in each [`SLICE`] before it sleeps again.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -29,8 +30,8 @@ use crate::sync::unpoisoned;
 /// areas and on a word of the set.
 #[derive(Debug, Default)]
 pub(super) struct Own {
-    /// The word that other threads of this process change to wake the thread of the wait set that sleeps on words. 1
-    /// while that thread sleeps or is about to, and otherwise 0.
+    /// The word that other threads of the process change to wake the thread of the wait set that sleeps on words. 1
+    /// while this thread sleeps or is about to, and otherwise 0.
     word: AtomicU32,
     /// Whether the last sleep of a thread of the wait set was longer than [`SLICE`]. If so, the next sleep is in epoll.
     long: AtomicBool,
@@ -56,13 +57,13 @@ pub(super) enum Slept<'a> {
 enum Waker {
     Nobody,
     Ringer,
-    /// Reason for a wake-up: the peer sent a packet, or claims so in the notification area, and woke the thread for the
-    /// packet.
+    /// Reason for a wake-up: the peer sent a packet, or claims a packet in the notification area, and woke the thread
+    /// for the packet.
     Packet,
 }
 
 impl Own {
-    /// Wakes the thread of this wait set that sleeps on words. Returns whether a thread slept there, or was about to.
+    /// Wakes the thread of the wait set that sleeps on words. Returns whether a thread slept on words, or was about to.
     pub(super) fn wake(&self, ready: &mut Queue) -> bool {
         let on_word = std::mem::take(&mut ready.on_word);
         if on_word {
@@ -73,7 +74,8 @@ impl Own {
     }
 
     /// Returns whether [`SLICE`] or more has passed since a thread of the wait set that was about to sleep on words
-    /// received from the sockets. If so, the caller must receive from them, and `now` is stored as the time of that.
+    /// received from the sockets. If so, stores `now` as the time of the receive, and the caller must receive from the
+    /// sockets.
     fn is_deaf(&self, now: Instant) -> bool {
         let mut heard = unpoisoned(&self.heard);
         let is_deaf = heard.is_none_or(|heard| now.saturating_duration_since(heard) >= SLICE);
@@ -98,8 +100,8 @@ impl Own {
 
 impl SharedSet {
     /// Sleeps on the words of the wait set until members may be ready, for at most [`SLICE`] and not beyond the
-    /// deadline. `asleep` counts this thread as asleep. Returns [`Slept::InVain`] if a sleep on words is not possible
-    /// now: for example if another thread of the set sleeps, or if a link has unsent packets.
+    /// deadline. `asleep` counts the calling thread as asleep. Returns [`Slept::InVain`] if a sleep on words is not
+    /// possible now: for example if another thread of the set sleeps, or if a link has unsent packets.
     pub(super) fn sleep_on_words<'a>(&self, asleep: Asleep<'a>, deadline: Deadline) -> Result<Slept<'a>, Error> {
         let own = &self.words;
         if own.long.load(Ordering::Relaxed)
@@ -155,7 +157,8 @@ impl SharedSet {
             futex::wait_for_any([(&own.word, 1, Scope::Private)].into_iter().chain(words), limit)
         };
         unpoisoned(&self.ready).on_word = false;
-        // Other sleeping threads are woken for what this thread was woken for; this thread need not wake itself.
+        // From here on the calling thread does not count as asleep: it wakes other sleeping threads for the events that
+        // it finds, and not itself.
         drop(asleep);
         let (mut woken, mut posted) = (news, false);
         let mut wakers = [Waker::Nobody; MOST_WORDS - 1];
@@ -176,11 +179,11 @@ impl SharedSet {
         if posted {
             self.drain_found(&mut None, Some(Duration::ZERO), true)?;
         }
-        // By now the packet that the peer noted in the area has been received, if there was one.
+        // By now the packet that the peer noted in the area has been received, if there was a packet.
         for ((link, _), waker) in bitmaps.iter().flatten().zip(wakers) {
             let for_nothing = match waker {
                 Waker::Nobody => false,
-                // If the notification was for something, there will be events, which make up for this count.
+                // If the notification was for something, the coming events make up for the count.
                 Waker::Ringer => true,
                 Waker::Packet => !link.woken_by_packet(),
             };

@@ -227,8 +227,7 @@ fn a_driver_that_looks_before_it_says_that_it_rests_misses_some() {
     a_driver_finds_all(false);
 }
 
-/// The step that the model leaves out as a deliberate error, to show that the checker then finds a thread that is not
-/// woken.
+/// The step that the model leaves out as a deliberate error, to show that the checker then finds a sleeping thread.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Broken {
     Nothing,
@@ -239,7 +238,7 @@ enum Broken {
     /// area writes that it no longer sleeps there.
     Leave,
     /// The model leaves out this step, as a deliberate error: a thread that overwrites the sleep word of the
-    /// notification area wakes the thread that sleeps on that word.
+    /// notification area wakes the thread that sleeps on the word.
     Take,
 }
 
@@ -248,9 +247,9 @@ fn new_bitmap() -> Arc<Bitmap> {
     Arc::new(Bitmap { words, sleeping: word32(), posted: word32(), known: word32() })
 }
 
-/// Runs a model in which one thread of a peer notifies a member while another one sends a packet. Checks that a thread
-/// that sleeps on the sleep word of the notification area notices both. `broken` is the step that is left out as a
-/// deliberate error, and then the check fails; [`Broken::Nothing`] leaves out none.
+/// Runs a model in which one thread of a peer notifies a member while another thread of the peer sends a packet. Checks
+/// that a thread that sleeps on the sleep word of the notification area notices both. `broken` is the step to leave out
+/// as a deliberate error, and then the check fails; [`Broken::Nothing`] leaves out none.
 fn what_is_notified_and_posted_is_heard(broken: Broken) {
     check_within(2, move || {
         let bitmap = new_bitmap();
@@ -365,7 +364,7 @@ impl Two {
         }
     }
 
-    /// Models `Link::collect`: marks each notified member as found by its wait set, and wakes that set.
+    /// Models `Link::collect`: marks each notified member as found by its wait set, and wakes the set.
     fn collect(&self) {
         self.collector.lock().unwrap().collect(9, |member| {
             let set = MEMBERS.iter().position(|number| *number == member.number()).unwrap();
@@ -424,8 +423,8 @@ impl Two {
 
 /// Runs a model in which a peer notifies a member of each of two wait sets, in the order `order`. Checks that the
 /// threads of both sets find their member. `preemptions` is the most forced thread switches in one interleaving.
-/// `broken` is the step that is left out as a deliberate error, and then the check fails; [`Broken::Nothing`] leaves
-/// out none.
+/// `broken` is the step to leave out as a deliberate error, and then the check fails; [`Broken::Nothing`] leaves out
+/// none.
 fn both_sets_hear(order: [usize; 2], preemptions: usize, broken: Broken) {
     check_within(preemptions, move || {
         let two = Arc::new(Two::new(broken));

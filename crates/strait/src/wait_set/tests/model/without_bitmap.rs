@@ -1,8 +1,8 @@
 //! A peer that does not have the notification area, or gets it late: [`Round`] and the shipped area under the model
 //! checker.
 //!
-//! Each step that such a peer takes for its receiver is left out once ([`Broken`]). The checker then finds a receiver
-//! that sleeps on.
+//! The model leaves out once each step that such a peer takes for its receiver ([`Broken`]). The checker then finds a
+//! receiver that sleeps on.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
@@ -34,7 +34,7 @@ enum Broken {
     /// before its own threads can see the area.
     KnownFirst,
     /// The model leaves out this step, as a deliberate error: the receiving process looks at all members once more
-    /// after the first packet that it receives once the peer has acknowledged the notification area.
+    /// after the first packet since the peer has acknowledged the notification area.
     LastRound,
 }
 
@@ -42,7 +42,7 @@ enum Broken {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum When {
     /// The peer gets the notification area at any time during the run: another thread of the peer's process receives
-    /// it.
+    /// the area.
     Late,
     Never,
 }
@@ -52,7 +52,7 @@ struct World {
     broken: Broken,
     /// The number of messages that the peer has published.
     published: Tracked32,
-    /// The sleep word of the member: armed, or 0 once the peer has taken the value.
+    /// The sleep word of the member: armed, or 0 after the peer has taken the value.
     listening: Tracked32,
     bitmap: Arc<Bitmap>,
     /// 1 if the peer's process has received the notification area, and otherwise 0.
@@ -135,8 +135,8 @@ impl World {
         true
     }
 
-    /// Models `Link::learn_bitmap`: the peer's process receives the notification area, and then acknowledges in the
-    /// area that it has it.
+    /// Models `Link::learn_bitmap`: the peer's process receives the notification area, and then acknowledges the area
+    /// in its words.
     fn learn_bitmap(&self) {
         if self.broken == Broken::KnownFirst {
             ready_bitmap::acknowledge(&self.bitmap);
@@ -177,7 +177,7 @@ impl World {
         self.published.load(SeqCst) != now
     }
 
-    /// Runs the waiting thread of the model's wait set, which returns once it has seen `messages` messages.
+    /// Runs the waiting thread of the model's wait set, which returns when it has seen `messages` messages.
     fn wait_for(&self, messages: u32) {
         let mut collector = Collector::new(self.bitmap.clone());
         let (mut round, mut seen, mut queued, mut hears_socket) = (Round::default(), 0, false, false);
@@ -211,8 +211,8 @@ impl World {
 
 /// Runs a model in which a peer sends `messages` messages and the kernel refuses the first `refused` of its wake
 /// packets. Checks that the wait set finds all messages. `when` says when the peer gets the notification area. `broken`
-/// is the step that is left out or misplaced as a deliberate error, and then the check fails; [`Broken::Nothing`]
-/// changes none.
+/// is the step to leave out or misplace as a deliberate error, and then the check fails; [`Broken::Nothing`] changes
+/// none.
 fn all_are_heard(when: When, messages: u32, refused: u32, broken: Broken) {
     check_within(2, move || {
         let world = World::new(broken, refused);
