@@ -1,7 +1,7 @@
-//! Notes of the obstacle that blocked an attempt, so that a waiter registers for exactly the event that ends its wait.
+//! Notes of the obstacle that blocked an attempt: a waiter registers for exactly the event that ends its wait.
 //!
 //! A call with [`Deadline::NOW`](crate::Deadline::NOW) that fails with *would block* [notes](note) its obstacle here,
-//! for its thread. The caller [takes](take) the note right after the call, and waits for exactly that obstacle. So the
+//! for its thread. The caller [takes](take) the note right after the call, and waits for exactly this obstacle. So the
 //! note is a second result of the call. The note is made where the attempt fails, from the state seen there, and no
 //! other thread can change the note.
 //!
@@ -30,12 +30,13 @@ pub(crate) struct Progress {
     /// The generation (number within the lane) of the ring that the producer used. Each larger ring of the lane has the
     /// next number.
     pub(crate) generation: u16,
-    /// The number of cells for which the consumer of this ring had given credit, counted since the lane was made.
+    /// The number of cells for which the consumer of the ring had given credit, counted since the lane was made.
     pub(crate) cells: u64,
-    /// The number of messages that the consumer had received in this lane, by the consumer's last report.
+    /// The number of messages that the consumer had received in the lane, by the consumer's last report.
     pub(crate) messages: u64,
     /// The number of blocks that the receiver of the messages had returned, and the sender's pool had taken back, when
-    /// the attempt to send failed. `None` if the attempt needed no block, so that a returned block would not help it.
+    /// the attempt to send failed. `None` if the attempt needed no block, and so would gain nothing from a returned
+    /// block.
     pub(crate) blocks: Option<u64>,
 }
 
@@ -65,31 +66,31 @@ impl Subject {
         self.0.upgrade()?.downcast().ok()
     }
 
-    /// Returns whether the attempt was blocked on the lane or link `this`.
+    /// Returns whether the attempt was blocked on `this`, a lane or a link.
     pub(crate) fn is<T>(&self, this: &Arc<T>) -> bool {
         std::ptr::addr_eq(self.0.as_ptr(), Arc::as_ptr(this))
     }
 }
 
-/// The reason why an attempt to send or receive would have blocked, which decides the event that a waiter waits for.
+/// The reason why an attempt to send or receive would have blocked. The reason decides for which event a waiter waits.
 /// Keeps no lane and no link open.
 #[derive(Clone, Debug)]
 pub(crate) enum BlockedOn {
-    /// The attempt was blocked on room in this lane. Another attempt is worthwhile once the consumer of the ring gets
-    /// beyond this progress, or the ring ends.
+    /// The attempt was blocked on room in the lane. Another attempt is worthwhile when the consumer of the ring gets
+    /// beyond the given progress, or the ring ends.
     Room(Subject, Progress),
-    /// The attempt was blocked on descriptors: it needed to send this number of descriptors, and too many were in
-    /// flight over the lane's link. Another attempt is worthwhile once the consumer of the lane's ring gets beyond this
-    /// progress.
+    /// The attempt was blocked on descriptors: it needed to send the given number of descriptors, and too many were in
+    /// flight over the lane's link. Another attempt is worthwhile when the consumer of the lane's ring gets beyond the
+    /// given progress.
     Descriptors(Subject, Progress, usize),
-    /// The attempt was blocked on a transfer: the other end of this lane was in transit, or its process had not sent
-    /// its open packet yet.
+    /// The attempt was blocked on a transfer: the other end of the lane was in transit, or its process had not sent its
+    /// open packet yet.
     Transit(Subject),
-    /// The attempt was blocked on the socket of this link, which was full at this time.
+    /// The attempt was blocked on the socket of the link, which was full at the given time.
     Socket(Subject, Instant),
-    /// The attempt was blocked, at this time, on an obstacle whose end no event reports: the kernel refused a packet over
-    /// this link although the socket had room, or this link connects the process with itself and both ends of a channel
-    /// over that link were to travel in one message.
+    /// The attempt was blocked, at the given time, on an obstacle whose end no event reports: the kernel refused a
+    /// packet over the link although the socket had room. Or the link connects the process with itself, and both ends
+    /// of a channel over the link were to travel in one message.
     Unreported(Subject, Instant),
     /// The attempt was blocked on the lock of the end, which another thread held and had marked as blocking.
     Lock,
@@ -100,7 +101,7 @@ pub(crate) enum BlockedOn {
 pub(crate) struct BlockedSends {
     /// Whether a task waits until there is room for a small message.
     pub(crate) small_room: bool,
-    /// The lane in which tasks wait for room, with the lowest progress of the lane's consumer that one of these tasks
+    /// The lane in which tasks wait for room, with the lowest progress of the lane's consumer that one of the tasks
     /// saw. `None` if no task waits for room in a lane.
     pub(crate) room: Option<(Subject, Progress)>,
     /// Everything else that the tasks are blocked on, in no particular order: also room in a second lane.
@@ -108,7 +109,7 @@ pub(crate) struct BlockedSends {
 }
 
 impl BlockedSends {
-    /// Adds the obstacle of one more task. `None` means that the task waits until there is room for a small message.
+    /// Adds the obstacle of one more task. `None` means that the task waits for room for a small message.
     pub(crate) fn add(&mut self, blocked_on: Option<BlockedOn>) {
         match (blocked_on, &mut self.room) {
             (None, _) => self.small_room = true,
@@ -124,7 +125,7 @@ impl BlockedSends {
 /// The growing pauses between the checks of a wait whose event may be reported late: the longer the wait has lasted,
 /// the longer the next pause.
 ///
-/// The kernel reports a socket as writable once three quarters of its buffer are free, though a packet would find room
+/// The kernel reports a socket as writable when three quarters of its buffer are free, though a packet would find room
 /// before. No word of a channel tells that other channels of the link have fewer descriptors in flight.
 #[derive(Debug, Default)]
 pub(crate) struct PollBackoff {
@@ -143,26 +144,26 @@ thread_local! {
     static LAST: RefCell<Option<BlockedOn>> = const { RefCell::new(None) };
 }
 
-/// Stores, for this thread, what the present call is blocked on, for a later [`take`]. Replaces the note of an earlier
-/// call.
+/// Stores, for the calling thread, what the present call is blocked on, for a later [`take`]. Replaces the note of an
+/// earlier call.
 #[cold]
 pub(crate) fn note(blocked_on: BlockedOn) {
     let old = LAST.try_with(|last| last.replace(Some(blocked_on)));
     drop(old);
 }
 
-/// Removes and returns this thread's note of the obstacle of its last call; `None` if there is no note.
+/// Removes and returns the calling thread's note of the obstacle of its last call; `None` if there is no note.
 pub(crate) fn take() -> Option<BlockedOn> {
     LAST.try_with(RefCell::take).ok().flatten()
 }
 
-/// Removes the note of the obstacle of an earlier call of this thread, if there is a note.
+/// Removes the note of the obstacle of an earlier call of the calling thread, if there is a note.
 pub(crate) fn forget() {
     drop(take());
 }
 
-/// Calls `act` and returns its result. Restores this thread's note of an earlier call's obstacle afterwards, because
-/// calls within `act` may change the note.
+/// Calls `act` and returns its result. Restores the calling thread's note of an earlier call's obstacle afterwards,
+/// because calls within `act` may change the note.
 pub(crate) fn preserved<T>(act: impl FnOnce() -> T) -> T {
     let blocked_on = take();
     let done = act();

@@ -3,11 +3,11 @@
 use std::time::{Duration, Instant};
 
 /// How long a call may block. Every blocking call takes a deadline; a [`Duration`] from now or an [`Instant`] converts
-/// into one.
+/// into a deadline.
 ///
 /// If its deadline has passed, a call still succeeds if it need not wait; otherwise the call fails with
-/// [`Error::TimedOut`](crate::Error::TimedOut). With [`Deadline::NOW`] that failure is
-/// [`Error::WouldBlock`](crate::Error::WouldBlock). Time is measured by `CLOCK_MONOTONIC`.
+/// [`Error::TimedOut`](crate::Error::TimedOut). With [`Deadline::NOW`] the call fails with
+/// [`Error::WouldBlock`](crate::Error::WouldBlock) instead. Time is measured by `CLOCK_MONOTONIC`.
 ///
 /// ```
 /// use std::time::Duration;
@@ -33,7 +33,7 @@ impl Deadline {
     /// The deadline of a call that may block without a time limit.
     pub const NEVER: Self = Self(Until::Never);
 
-    /// Returns the deadline that passes after `duration` from now; [`Deadline::NEVER`] if that time is too far away to
+    /// Returns the deadline that passes after `duration` from now; [`Deadline::NEVER`] if the time is too far away to
     /// be represented.
     pub fn after(duration: Duration) -> Self {
         Instant::now().checked_add(duration).map_or(Self::NEVER, |at| Self(Until::At(at)))
@@ -51,7 +51,7 @@ impl Deadline {
         }
     }
 
-    /// Returns the earlier one of this deadline and `other`.
+    /// Returns the earlier of the deadlines `self` and `other`.
     pub(crate) fn earlier(self, other: Self) -> Self {
         match (self.0, other.0) {
             (Until::Never, _) | (_, Until::Now) => other,

@@ -1,6 +1,6 @@
 //! Work that waits until the library holds no lock.
 //!
-//! The program's own code must not run while the library holds a lock, because the program cannot know of that lock.
+//! The program's own code must not run while the library holds a lock, because the program cannot know of the lock.
 //! Such code is the destructor of a [value](crate::view::Value) dropped inside the library, and the callback for [peers
 //! that broke the protocol](crate::on_bad_peer). So such work goes into a queue, and a library call by the program runs
 //! the queue just before returning. Sending and receiving look at the queue only on failure; a wait on a wait set and
@@ -12,7 +12,8 @@
 //! | a [job](run_later) | the next such call of any thread |
 //! | an action that failed for lack of a thread or of memory, to be [tried again](try_later) | the next such call of any thread after a pause |
 //!
-//! [`InTurn`] is for objects whose drop would drop further objects of the same type: one is dropped after the other.
+//! [`InTurn`] is for objects whose drop would drop further objects of their type: the objects are dropped one after the
+//! other.
 
 use std::any::Any;
 use std::cell::{Cell, RefCell};
@@ -26,8 +27,7 @@ use crate::blocked_on;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
-/// A job: a closure that the library defers until the thread that runs it holds no lock of the library. A job runs
-/// once.
+/// A job: a closure that the library defers until its thread holds no lock of the library. A job runs once.
 type Job = Box<dyn FnOnce() + Send>;
 
 static JOBS: PerProcess<Jobs> = PerProcess::new(Jobs::default);
@@ -41,7 +41,7 @@ const HAS_JOBS: usize = 1;
 const HAS_RETRIES: usize = 2;
 const ASIDE: usize = 4;
 
-/// The queue of jobs (deferred closures), oldest first. The next call of [`run`] in any thread runs these jobs: sending
+/// The queue of jobs (deferred closures), oldest first. The next call of [`run`] in any thread runs the jobs: sending
 /// and receiving call `run` only if they fail, a wait on a wait set and the closing of a channel always.
 #[derive(Default)]
 struct Jobs(Mutex<VecDeque<Job>>);
@@ -62,8 +62,8 @@ impl Jobs {
     }
 
     /// Runs the deferred jobs one by one, oldest first, until none is left. `pending` is [`PENDING`], whose flag says
-    /// whether there are jobs. A job may call the library, and so call this function. If a job panics, later jobs stay
-    /// in the queue until the next call.
+    /// whether there are jobs. A job may call the library, and so call `Jobs::run`. If a job panics, later jobs stay in
+    /// the queue until the next call.
     fn run(&self, pending: &AtomicUsize) {
         while pending.load(Ordering::Acquire) & HAS_JOBS != 0 {
             if let Some(job) = self.take(pending) {
@@ -82,11 +82,11 @@ struct Retries {
 /// The shortest time between a call of [`try_later`] and the next attempt of the failed action: 10 ms.
 const PAUSE: Duration = Duration::from_millis(10);
 
-/// The objects of one thread that are to be dropped once the thread holds no lock of the library.
+/// The objects of one thread that are to be dropped when the thread holds no lock of the library.
 struct Aside {
     things: RefCell<Vec<Box<dyn Any>>>,
-    /// Whether the thread is dropping its deferred objects now. Then a destructor that calls the library does not begin
-    /// a second, nested round of drops.
+    /// Whether the thread is dropping its deferred objects now. If so, a destructor that calls the library does not
+    /// begin a second, nested round of drops.
     busy: Cell<bool>,
 }
 
@@ -98,11 +98,11 @@ impl Drop for Aside {
 
 thread_local! {
     static THINGS: Aside = const { Aside { things: RefCell::new(Vec::new()), busy: Cell::new(false) } };
-    /// Whether this thread must not run deferred work now, because it holds locks of the library.
+    /// Whether the thread must not run deferred work now, because it holds locks of the library.
     static POSTPONED: Cell<bool> = const { Cell::new(false) };
 }
 
-/// Defers the dropping of `thing` until this thread holds no lock of the library. If the thread is ending, drops
+/// Defers the drop of `thing` until the calling thread holds no lock of the library. If the thread is ending, drops
 /// `thing` now.
 pub(crate) fn drop_later(thing: Box<dyn Any>) {
     let mut thing = Some(thing);
@@ -117,14 +117,14 @@ fn drop_one(thing: Box<dyn Any>) {
     drop(thing);
 }
 
-/// Defers `job`: the next call of [`run`] in any thread runs it, when that thread holds no lock of the library.
+/// Defers `job`: the next call of [`run`] in any thread runs the job, when the thread holds no lock of the library.
 #[cold]
 pub(crate) fn run_later(job: impl FnOnce() + Send + 'static) {
     JOBS.get().add(Box::new(job), &PENDING);
 }
 
-/// Records the failed action `again`, to be run by the first call of [`run`], in any thread, after [`PAUSE`] has
-/// passed. Each call of this function restarts that pause for all recorded actions. `what` is the action's name: a new
+/// Records the failed action `again`: the first call of [`run`], in any thread, after [`PAUSE`] has passed runs the
+/// action. Each call of `try_later` restarts the pause for all recorded actions. `what` is the action's name: a new
 /// action replaces a recorded action of the same name.
 #[cold]
 pub(crate) fn try_later(what: &'static str, again: fn()) {
@@ -134,7 +134,7 @@ pub(crate) fn try_later(what: &'static str, again: fn()) {
     PENDING.fetch_or(HAS_RETRIES, Ordering::Release);
 }
 
-/// Runs `act`, and returns its result; meanwhile this thread runs no deferred work. Meant for code that may drop
+/// Runs `act`, and returns its result; meanwhile the calling thread runs no deferred work. Meant for code that may drop
 /// channels while holding locks of the library.
 pub(crate) fn postponed<T>(act: impl FnOnce() -> T) -> T {
     struct Restore(bool);
@@ -147,9 +147,9 @@ pub(crate) fn postponed<T>(act: impl FnOnce() -> T) -> T {
     act()
 }
 
-/// Runs all deferred work that is due: drops this thread's deferred objects, tries failed actions again, and runs jobs.
-/// Does nothing within [`postponed`]. The caller must hold no lock of the library. Costs one load if no work is
-/// deferred.
+/// Runs all deferred work that is due: drops the calling thread's deferred objects, tries failed actions again, and
+/// runs jobs. Does nothing within [`postponed`]. The caller must hold no lock of the library. Costs one load if no work
+/// is deferred.
 #[inline]
 pub(crate) fn run() {
     if PENDING.load(Ordering::Relaxed) != 0 {
@@ -172,7 +172,8 @@ fn run_all() {
     if POSTPONED.with(Cell::get) {
         return;
     }
-    // The deferred work may call the library, and such calls overwrite the record of what this call was blocked on.
+    // The deferred work may call the library, and such calls overwrite the record of what the present call was blocked
+    // on.
     blocked_on::preserved(|| {
         drop_aside();
         try_again();
@@ -180,8 +181,8 @@ fn run_all() {
     });
 }
 
-/// Drops the objects whose drop this thread has deferred, also objects that a destructor defers meanwhile. Does nothing
-/// if called from a destructor that this function runs.
+/// Drops the objects whose drop the calling thread has deferred, also objects that a destructor defers meanwhile. Does
+/// nothing if called from a destructor that `drop_aside` runs.
 fn drop_aside() {
     struct Busy;
     impl Drop for Busy {
@@ -193,14 +194,14 @@ fn drop_aside() {
         return;
     }
     let _busy = Busy;
-    // Objects deferred by a destructor are dropped after that destructor.
+    // Objects deferred by a destructor are dropped after the destructor.
     while let Ok(Some(thing)) = THINGS.try_with(|aside| aside.things.borrow_mut().pop()) {
         drop_one(thing);
     }
 }
 
-/// Runs the failed actions that [`try_later`] has recorded, if their pause is over, and forgets these actions. An
-/// action that fails once more must record itself again.
+/// Runs the failed actions that [`try_later`] has recorded, if their pause is over, and forgets the actions. An action
+/// that fails once more must record itself again.
 fn try_again() {
     if PENDING.load(Ordering::Acquire) & HAS_RETRIES == 0 {
         return;
@@ -215,9 +216,9 @@ fn try_again() {
     again.into_values().for_each(|again| again());
 }
 
-/// The list of objects that this thread still has to drop, for types whose drop may drop further objects of the type.
-/// These objects are dropped one after the other, not nested: otherwise a peer could make a chain of objects whose
-/// drops overflow the stack.
+/// The list of objects that the thread still has to drop, for types whose drop may drop further objects of the type.
+/// The objects are dropped one after the other, not nested: otherwise a peer could make a chain of objects whose drops
+/// overflow the stack.
 pub(crate) struct InTurn<T>(RefCell<Option<Vec<T>>>);
 
 impl<T: 'static> InTurn<T> {
@@ -225,15 +226,15 @@ impl<T: 'static> InTurn<T> {
         Self(RefCell::new(None))
     }
 
-    /// Returns whether this thread is dropping objects of the list `turn` now; `None` if the thread is ending and has
-    /// no list any more.
+    /// Returns whether the calling thread is dropping objects of the list `turn` now; `None` if the thread is ending
+    /// and has no list any more.
     pub(crate) fn is_at_it(turn: &'static LocalKey<Self>) -> Option<bool> {
         turn.try_with(|turn| turn.0.borrow().is_some()).ok()
     }
 
-    /// Calls `each` with each of `things`, one after the other; `each` drops its argument. If `each` calls this
-    /// function again on this thread, the inner call only adds its `things` to the list `turn`, which the outermost
-    /// call processes. Only the outermost call runs `first`, before the first object.
+    /// Calls `each` with each of `things`, one after the other; `each` drops its argument. If `each` calls `let_go`
+    /// again on the same thread, the inner call only adds its `things` to the list `turn`, which the outermost call
+    /// processes. Only the outermost call runs `first`, before the first object.
     pub(crate) fn let_go(turn: &'static LocalKey<Self>, things: Vec<T>, first: impl FnOnce(), mut each: impl FnMut(T)) {
         let mut things = Some(things);
         let is_outermost = turn.try_with(|turn| match &mut *turn.0.borrow_mut() {
@@ -281,8 +282,8 @@ mod tests {
         }
     }
 
-    /// An object of the tests whose destructor records the object's name in a log. Before that, the destructor defers
-    /// the drop of the object in the third field, if there is one.
+    /// An object of the tests whose destructor records the object's name in a log. First, the destructor defers the
+    /// drop of the object in the third field, if there is such an object.
     struct Noisy(Log, &'static str, Option<Box<Noisy>>);
 
     impl Drop for Noisy {

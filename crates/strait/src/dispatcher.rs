@@ -2,7 +2,7 @@
 //!
 //! A server does not need this module: any thread may receive from any end, so a handler can run in the thread that
 //! receives its message. A dispatcher is for handlers that must run in one thread (a user interface, a script engine),
-//! with priorities between channels. That thread can also receive, so that no message changes threads:
+//! with priorities between channels. The handlers' thread can also receive, so that no message changes threads:
 //!
 //! ```text
 //! dispatcher (one):    wait ─▶ receive ─▶ the most urgent channel's next message ─▶ handler
@@ -16,9 +16,9 @@
 //! dispatcher (one):                           the most urgent channel's next message ─▶ handler
 //! ```
 //!
-//! Exactly one of the two is in force at any time: as long as there is a pump, the pumps receive. Only the dispatcher's
-//! thread makes pumps and serves channels. So only one thing can change while that thread sleeps: the last pump may be
-//! dropped.
+//! Either the pumps receive or the dispatcher's thread does: as long as there is a pump, the pumps receive. Only the
+//! dispatcher's thread makes pumps and serves channels. So while the dispatcher's thread sleeps, only one change is
+//! possible: the last pump may be dropped.
 //!
 //! A dispatcher that receives from one channel alone waits on that channel, as a plain receive does. Meanwhile the
 //! channel is disarmed in the wait set.
@@ -27,9 +27,9 @@
 //! messages fill the ring and the sender waits, as without the hop.
 //!
 //! A message that cannot be received now, for lack of a descriptor or because of a limit, stays the next message of its
-//! channel. If that channel stayed armed, the wait set would report it again and again. So the dispatcher leaves that
-//! channel alone until the next call of a dispatcher without a pump, which returns the error if nothing else is there.
-//! A pump leaves the channel alone for [`RETRY`].
+//! channel. If the channel stayed armed, the wait set would report it again and again. So a dispatcher without a pump
+//! leaves the channel alone until its next call, which returns the error if nothing else is there. A pump leaves the
+//! channel alone for [`RETRY`].
 
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
@@ -48,8 +48,7 @@ use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest, Mode, WaitSet};
 use crate::wake::condvar::Condvar;
 
-/// The most messages of one channel that a dispatcher keeps in the channel's queue: received, and not passed to the
-/// handler yet.
+/// The most messages of one channel in the channel's queue: received, and not passed to the handler yet.
 const MOST_QUEUED: usize = 64;
 
 /// The most messages that a dispatcher or a pump (a receiving thread of a dispatcher) receives from one channel in a
@@ -60,7 +59,7 @@ const MAX_CONSECUTIVE: usize = 32;
 /// has stopped the first attempt.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// The wait-set key of the dispatcher's internal channel, which becomes readable once the dispatcher was dropped.
+/// The wait-set key of the dispatcher's internal channel, which becomes readable when the dispatcher is dropped.
 const STOPPED: u64 = u64::MAX;
 
 /// The argument with which a dispatcher calls the handler of a channel: the next message, or the reason why there will
@@ -77,8 +76,8 @@ pub enum Dispatched {
 }
 
 /// The next call of a handler. The fields are the key of the channel, the channel, the argument of the handler, and
-/// whether the caller must arm the channel again in the wait set. The last is `true` if the channel's queue was full
-/// and has room now.
+/// whether the caller must arm the channel again in the wait set. The last field is `true` if the channel's queue was
+/// full and has room now.
 type Next = (u64, Arc<Channel>, Dispatched, bool);
 
 type Handler = Rc<RefCell<dyn FnMut(&Channel, Dispatched)>>;
@@ -92,12 +91,12 @@ struct Served {
     /// The reason why the channel will bring no more messages; `None` while it may. The handler gets the reason after
     /// all queued messages.
     ended: Option<Error>,
-    /// Whether the channel's queue in the dispatcher is full, so that the dispatcher and its pumps receive no more
+    /// Whether the channel's queue in the dispatcher is full. If so, the dispatcher and its pumps receive no more
     /// messages from the channel for now.
     full: bool,
     /// Whether the channel's key is in [`State::ready`], the queues of channels whose handlers are to be called.
     ready: bool,
-    /// Whether the handler of the channel runs now, so that it must not be called again.
+    /// Whether the handler of the channel runs now. If so, the handler must not be called again.
     busy: bool,
 }
 
@@ -107,13 +106,13 @@ struct State {
     /// The keys of the channels with a handler to be called, in one queue for each priority. Each key is in the queues
     /// at most once.
     ready: BTreeMap<u8, VecDeque<u64>>,
-    /// Whether the dispatcher's thread sleeps on [`DispatcherShared::news`], so that a pump that has received messages
-    /// must wake that thread.
+    /// Whether the dispatcher's thread sleeps on [`DispatcherShared::news`]. If so, a pump that has received messages
+    /// must wake the thread.
     asleep: bool,
-    /// The number of pumps that exist for this dispatcher.
+    /// The number of pumps of the dispatcher.
     pumps: usize,
-    /// The key of the dispatcher's only channel, if the dispatcher receives directly from that channel, which is then
-    /// disarmed in the wait set. `None` if the dispatcher uses the wait set or pumps.
+    /// The key of the dispatcher's only channel, if the dispatcher receives directly from this channel. The channel is
+    /// then disarmed in the wait set. `None` if the dispatcher uses the wait set or pumps.
     direct: Option<u64>,
     /// The channels from which the last attempt to receive failed for lack of a resource. Such channels are disarmed in
     /// the wait set until they are tried again.
@@ -149,8 +148,8 @@ impl State {
         }
     }
 
-    /// Returns the next handler call, and records that this handler runs. The call is for the channel of the highest
-    /// priority among those with a queued message, or with an end that its handler does not know yet. `None` if no
+    /// Returns the next handler call, and records that the handler runs. The call is for the channel of the highest
+    /// priority among those with a queued message, or with an end that the handler does not know yet. `None` if no
     /// handler is to be called.
     fn next(&mut self) -> Option<Next> {
         loop {
@@ -184,7 +183,7 @@ impl State {
     /// otherwise arm it.
     fn source(&mut self) -> (Source, Option<Arc<Channel>>) {
         let only = match self.served.iter().next() {
-            // While the handler of the only channel runs, further messages of that channel have to wait.
+            // While the handler of the only channel runs, further messages of the channel have to wait.
             Some((key, served)) if self.served.len() == 1 && self.pumps == 0 && !served.busy => {
                 Some((*key, served.channel.clone()))
             }
@@ -213,8 +212,8 @@ impl State {
         self.failed.iter().find(|failed| self.served.contains_key(&failed.key)).map(|failed| failed.error)
     }
 
-    /// Removes from the list of failed attempts to receive the entries with an attempt at the time `until` or earlier.
-    /// Returns the channels of these entries that are still served, for the caller to try again.
+    /// Removes from the list of failed attempts to receive the attempts made at the time `until` or earlier. Returns
+    /// their channels that are still served, for the caller to try again.
     fn take_failed(&mut self, until: Instant) -> Vec<Arc<Channel>> {
         let due = self.failed.extract_if(.., |failed| failed.at <= until);
         due.filter_map(|failed| self.served.get(&failed.key)).map(|served| served.channel.clone()).collect()
@@ -234,7 +233,7 @@ impl State {
 struct DispatcherShared {
     set: WaitSet,
     /// One end of a channel whose two ends the dispatcher holds; this end is in the wait set. When the dispatcher is
-    /// dropped, this end becomes readable, so that the pumps stop waiting and return.
+    /// dropped, the end becomes readable, and the pumps stop waiting and return.
     stopped: Channel,
     state: Mutex<State>,
     news: Condvar,
@@ -313,19 +312,19 @@ impl DispatcherShared {
 /// Use a dispatcher only if handlers need one thread or priorities between channels. Otherwise receive from each
 /// channel in any thread, pool or executor. Any thread may send; messages are not queued to another thread.
 ///
-/// A dispatcher and its handlers stay in the thread that made the dispatcher, so handlers need not be `Send`. When that
+/// A dispatcher and its handlers stay in the thread that made the dispatcher, so handlers need not be `Send`. When this
 /// thread [dispatches](Self::dispatch), it receives the messages itself, and sleeps on the channels if no message is
 /// there: no message changes threads. The dispatcher queues received messages until their handlers run, at most 64 of
-/// each channel. If a queue is full, the dispatcher receives no more from that channel, and the sender waits.
+/// each channel. If a queue is full, the dispatcher receives no more from its channel, and the sender waits.
 ///
 /// # With a hop
-/// A [`Pump`] in another thread receives while a handler runs, so that senders need not wait for the handler, up to
-/// those 64 messages. Each message then wakes two threads. As long as there is a pump, only pumps receive.
+/// A [`Pump`] in another thread receives while a handler runs: senders need not wait for the handler until 64 messages
+/// of a channel are queued. Each message then wakes two threads. As long as there is a pump, only pumps receive.
 ///
 /// # Order
-/// The messages of one channel are handled in the order in which they were sent, one at a time. Of the channels that
-/// have a message, the one with the highest priority goes first; channels of one priority take turns, a message each.
-/// There is no ageing: as long as a channel of higher priority always has a message, channels of lower priority wait.
+/// The messages of one channel are handled in the order in which they were sent, one at a time. Of the channels with a
+/// message, the channel of the highest priority goes first; channels of one priority take turns, a message each. There
+/// is no ageing: as long as a channel of higher priority always has a message, channels of lower priority wait.
 ///
 /// ```
 /// use std::cell::Cell;
@@ -352,9 +351,9 @@ pub struct Dispatcher {
     shared: Arc<DispatcherShared>,
     handlers: RefCell<BTreeMap<u64, Handler>>,
     next: Cell<u64>,
-    /// A buffer for the events that the wait set reports, kept between calls so that its memory is reused.
+    /// A buffer for the events that the wait set reports, kept between calls to reuse its memory.
     events: RefCell<Vec<Event>>,
-    /// The other end of [`DispatcherShared::stopped`]. Dropping this end makes the pumps return.
+    /// The other end of [`DispatcherShared::stopped`]. Dropping the field makes the pumps return.
     _stop: Channel,
     /// An empty field that makes the type not `Send`: the dispatcher stays in its thread, even if all handlers are
     /// `Send`.
@@ -381,12 +380,12 @@ impl Dispatcher {
         Ok(Self { shared, _stop: stop, handlers, next, events, here: PhantomData })
     }
 
-    /// Serves `channel`: from now on [`dispatch`](Self::dispatch) calls `handler` in this thread with each message of
-    /// the channel. Channels of higher priority go first. Returns a key for [`stop`](Self::stop).
+    /// Serves `channel`: from now on [`dispatch`](Self::dispatch) calls `handler` in the dispatcher's thread with each
+    /// message of the channel. Channels of higher priority go first. Returns a key for [`stop`](Self::stop).
     ///
-    /// The handler gets the channel, to answer on it. The handler may call anything, also this dispatcher's `serve`,
-    /// `stop` and `dispatch`. A `dispatch` within a handler never calls the same handler again: further messages of its
-    /// channel wait until the handler returns.
+    /// The handler gets the channel, to answer on it. The handler may call anything, also `serve`, `stop` and
+    /// `dispatch` of the same dispatcher. A `dispatch` within a handler never calls the same handler again: further
+    /// messages of its channel wait until the handler returns.
     ///
     /// # Errors
     /// As [`WaitSet::add`]. The channel is closed then.
@@ -424,7 +423,7 @@ impl Dispatcher {
         self.shared.forget(key)
     }
 
-    /// Makes a pump, which receives messages for this dispatcher in another thread. While at least one pump exists, the
+    /// Makes a pump, which receives messages for the dispatcher in another thread. While at least one pump exists, the
     /// dispatcher receives nothing itself. Any number of pumps may run, each in its own thread. A pump receives only
     /// while one of its methods runs.
     pub fn pump(&self) -> Pump {
@@ -447,10 +446,10 @@ impl Dispatcher {
     ///
     /// Messages that arrive while handlers run are handled too, up to 64 in one call of `dispatch`.
     ///
-    /// # Errors
-    /// Only if no handler was called: [`Error::Forked`]; without a pump also the errors of [`WaitSet::wait`], and those
-    /// of [`Channel::recv_message`] after which nothing is lost and the call can be repeated. A channel from which
-    /// nothing can be received for now does not delay the other channels; each call of `dispatch` tries that channel
+    /// Only if no handler was called: [`Error::Forked`]; without a pump also the errors of [`WaitSet::wait`], and the
+    /// errors of [`Channel::recv_message`] after which nothing is lost and the call can be repeated. A channel from
+    /// which nothing can be received for now does not delay the other channels; each call of `dispatch` tries such a
+    /// channel again.
     /// again.
     pub fn dispatch(&self, deadline: impl Into<Deadline>) -> Result<usize, Error> {
         self.shared.stopped.end.born.check()?;
@@ -486,7 +485,7 @@ impl Dispatcher {
         let mut state = unpoisoned(&self.shared.state);
         let (mut looked, mut thoroughly) = (false, thoroughly);
         if thoroughly && state.pumps == 0 && !state.failed.is_empty() {
-            // Here the channels from which the last call could not receive are tried again.
+            // The channels from which the last call could not receive are tried again.
             drop(state);
             self.shared.retry(Instant::now());
             state = unpoisoned(&self.shared.state);
@@ -557,7 +556,7 @@ impl Dispatcher {
         Ok(Some((key, channel, next, false)))
     }
 
-    /// Receives messages from those channels for which the wait set reports an event now, into the queues of these
+    /// Receives messages from the channels for which the wait set reports an event now, into the queues of the
     /// channels. Does not block. Fails as [`WaitSet::wait`] does.
     fn look(&self) -> Result<(), Error> {
         let mut events = self.events.take();
@@ -582,8 +581,8 @@ impl Dispatcher {
     }
 }
 
-/// A guard that exists while the handler of one channel runs, so that the handler is not called again meanwhile.
-/// Dropping the guard records that the handler has returned, also if the handler panics.
+/// A guard that exists while the handler of one channel runs: the handler is not called again meanwhile. Dropping the
+/// guard records that the handler has returned, also if the handler panics.
 struct Busy<'a> {
     state: &'a Mutex<State>,
     key: u64,
@@ -599,7 +598,7 @@ impl Drop for Dispatcher {
     /// Closes the channels that the dispatcher serves, and makes its pumps return.
     fn drop(&mut self) {
         if self.shared.stopped.end.born.is_elsewhere() {
-            // In the child of a `fork`, as when a channel is dropped there: the parent's objects are left alone.
+            // In a child of `fork`, the parent's objects are left alone, as when a channel is dropped there.
             return std::mem::forget(self.shared.clone());
         }
         let served = std::mem::take(&mut unpoisoned(&self.shared.state).served);
@@ -607,7 +606,7 @@ impl Drop for Dispatcher {
     }
 }
 
-/// Receives messages for a [`Dispatcher`] in a thread other than the dispatcher's own. Once the last pump of a
+/// Receives messages for a [`Dispatcher`] in a thread other than the dispatcher's own. After the last pump of a
 /// dispatcher was dropped, the dispatcher receives messages itself again.
 ///
 /// Example: [a dispatcher](crate::wait::Dispatcher).
@@ -621,7 +620,7 @@ impl Drop for Pump {
         if self.shared.stopped.end.born.is_elsewhere() {
             return;
         }
-        // The channels that this pump was to try again are handed to the other pumps or to the dispatcher.
+        // The channels that the dropped pump was to try again go to the other pumps or to the dispatcher.
         self.shared.retry(Instant::now());
         let mut state = unpoisoned(&self.shared.state);
         state.pumps -= 1;
@@ -643,7 +642,7 @@ impl Pump {
         Ok(())
     }
 
-    /// Waits until a channel of the dispatcher has something to receive or the deadline has passed, then receives it.
+    /// Waits until a channel of the dispatcher has something to receive or the deadline has passed, then receives.
     /// Returns `false` if the dispatcher was dropped.
     ///
     /// If a descriptor or memory is lacking for a message, or a limit is reached, the message stays in its channel. The

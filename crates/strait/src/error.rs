@@ -28,7 +28,7 @@ pub enum Error {
     /// sent, received or accepted; the call may be made again.
     Signalled,
     /// The other end of the channel was closed, or its process has ended. A receiving call fails with this error only
-    /// after all messages that the other end had sent were received.
+    /// after all messages from the other end were received.
     PeerClosed,
     /// The message has more bytes than this end may send in one message. Nothing was sent.
     MessageTooLarge {
@@ -44,42 +44,41 @@ pub enum Error {
         /// The most handles that one message may have: [`Options::max_handles`](crate::Options::max_handles).
         limit: usize,
     },
-    /// The caller's buffer is too small for the next message. The message was not received, and stays the next one.
+    /// The caller's buffer is too small for the next message. The message was not received, and stays the next message.
     BufferTooSmall {
-        /// The number of bytes in the next message: a buffer must be at least this long to receive that message.
+        /// The number of bytes in the next message: a buffer must be at least this long to receive the message.
         needed: usize,
     },
     /// A descriptor in the message is not open in this process. Nothing was sent.
     BadHandle,
-    /// An end of a channel cannot be sent over that channel, nor fused with its own other end. Nothing was changed.
+    /// An end of a channel cannot be sent over its own channel, nor fused with its own other end. Nothing was changed.
     OwnChannel,
-    /// The region cannot be written to, or sealed, through this handle or this mapping.
+    /// The region cannot be written to, or sealed, through the given handle or mapping.
     ReadOnly,
     /// The region is not sealed, so its bytes could change during the read.
     NotSealed,
-    /// The region is mapped for writing, in this process or another one, so the region cannot be sealed.
+    /// The region is mapped for writing, in this process or another process, so the region cannot be sealed.
     StillMapped,
-    /// The range that the caller gave reaches past the end of the object: a message, a region or a data pipe.
+    /// The given range reaches past the end of the object: a message, a region or a data pipe.
     OutOfRange {
-        /// The number of bytes that the object has, which the end of the range must not exceed.
+        /// The number of bytes of the object, which the end of the range must not exceed.
         len: usize,
     },
-    /// The number of bytes that the caller gave is smaller than an element of the data pipe, or not a multiple of the
-    /// element's size.
+    /// The given number of bytes is smaller than an element of the data pipe, or not a multiple of the element's size.
     NotElements {
-        /// The number of bytes in an element of this data pipe.
+        /// The number of bytes in an element of the data pipe.
         element: usize,
     },
-    /// The program has finished the stream of this data pipe, so the producer takes no more bytes.
+    /// The program has finished the stream of the data pipe, so the producer takes no more bytes.
     Finished,
-    /// The descriptor that the caller gave cannot become a region. The field holds the reason.
+    /// The given descriptor cannot become a region. The field holds the reason.
     NotARegion(&'static str),
     /// The channel is in a wait set already, and a channel can be in one wait set only.
     InSet,
-    /// The channel is not in this wait set.
+    /// The channel is not in the wait set.
     NotInSet,
     /// Not all descriptors of the received message arrived; the bytes of the message did. This process had no free
-    /// descriptor, holds as many for this peer as it may ([`Limits`](crate::quota::Limits)), or takes none
+    /// descriptor, holds as many for the peer as it may ([`Limits`](crate::quota::Limits)), or takes none
     /// ([`Options::accept_descriptors`](crate::Options::accept_descriptors)).
     HandlesLost {
         /// The number of descriptors that the peer sent with the message.
@@ -90,14 +89,15 @@ pub enum Error {
     /// This process has no free descriptor for something that the call needs. Nothing is lost: close some descriptors,
     /// or raise the limit, and call again.
     NoDescriptors,
-    /// There is no memory or no address space for something that the call needs. Nothing is lost.
+    /// There is no memory or no address space for something that the call needs. Nothing is lost: free some memory or
+    /// ask for less, and call again.
     NoMemory {
         /// The name of the failed system call, or the purpose of the memory.
         call: &'static str,
     },
     /// This process holds as much of the resource as a limit allows for the peer's process, for the peer's user, or
-    /// over this link ([`Limits`](crate::quota::Limits), [`Options::peer_memory`](crate::Options::peer_memory)).
-    /// Nothing is lost: drop messages and ends received from the peer, or raise the limit, and call again.
+    /// over the link ([`Limits`](crate::quota::Limits), [`Options::peer_memory`](crate::Options::peer_memory)). Nothing
+    /// is lost: drop messages and ends received from the peer, or raise the limit, and call again.
     LimitReached(Resource),
     /// The peer broke the protocol, and the channel has ended. The field names the violation. Links to other processes
     /// are not affected.
@@ -112,15 +112,15 @@ pub enum Error {
     /// for example "a stream socket".
     NotASocket(&'static str),
     /// The name of the listener is not valid. A name has 1 to 64 letters, digits, dots, dashes and underscores, and
-    /// does not begin with a dot. An absolute path ends with such a name.
+    /// does not begin with a dot. An absolute path must end with a valid name.
     BadName,
-    /// Another listener uses this name, or the file of this name is not a listener's socket of this user.
+    /// Another listener uses the name, or the file of the name is not a listener's socket of this process's user.
     NameTaken,
-    /// No process listens under this name.
+    /// No process listens under the name.
     NobodyThere,
     /// The name directory is missing, or other users could change it. The field holds the reason.
     UnsafeDirectory(&'static str),
-    /// The listener under this name, or the process that answered, does not belong to the expected user.
+    /// The listener under the name, or the process that answered, does not belong to the expected user.
     WrongServer {
         /// The number of the user that owns the listener's socket or runs the process that answered.
         uid: u32,
@@ -138,7 +138,7 @@ pub enum Error {
     System {
         /// The name of the system call.
         call: &'static str,
-        /// The error number (`errno`) with which the system call failed.
+        /// The error number (`errno`) of the failed system call.
         code: i32,
     },
 }
@@ -166,8 +166,8 @@ pub enum Resource {
     /// `QueuedMessages` counts the messages that this process took out of shared memory when an end moved, and that the
     /// program has not received yet.
     QueuedMessages,
-    /// `Regions` counts the bytes of [regions](crate::region::Region) that the peer sent. The full size of a region
-    /// counts from when the region is received until the region and all its mappings are dropped.
+    /// `Regions` counts the bytes of [regions](crate::region::Region) from the peer. The full size of a region counts
+    /// until the region and all its mappings are dropped.
     Regions,
 }
 
@@ -201,7 +201,7 @@ pub enum Refusal {
     /// The token of an invitation was refused. The token was missing although the listener accepts only invited
     /// processes, or was wrong, used before, revoked or expired.
     Token,
-    /// The listener's policy does not accept this process.
+    /// The listener's policy does not accept the connecting process.
     Policy,
     /// The listener has as many pending connections (neither accepted nor refused yet), or as many connections that
     /// wait for a call of `accept`, as its limits permit. A later attempt may succeed.
@@ -241,8 +241,8 @@ impl fmt::Display for Refusal {
 }
 
 impl Error {
-    /// Returns whether this is an error after which nothing has changed and a later call may succeed: a resource was
-    /// lacking, a limit was reached, or the kernel refused a system call.
+    /// Returns whether, after the error, nothing has changed and a later call may succeed: a resource was lacking, a
+    /// limit was reached, or the kernel refused a system call.
     pub(crate) fn passes(self) -> bool {
         matches!(self, Self::NoDescriptors | Self::NoMemory { .. } | Self::LimitReached(_) | Self::System { .. })
     }

@@ -1,7 +1,7 @@
 //! Objects borrowed from a value that keeps them alive: how a view holds its end.
 //!
-//! A view borrows an end, and an owned view has with it the value that keeps the end, such as an `Arc`. The lifetime of
-//! the borrow in an owned view is only claimed; the view drops the borrow before the value.
+//! A view borrows an end. An owned view also holds the value that keeps the end alive, such as an `Arc`. The lifetime
+//! of the borrow in an owned view is only claimed; the view drops the borrow before the value.
 
 use std::fmt;
 use std::marker::PhantomData;
@@ -18,7 +18,7 @@ pub unsafe trait Keep {
     /// The type of the object.
     type Object;
 
-    /// Returns the object that this value keeps.
+    /// Returns the object that the value keeps.
     fn object(&self) -> &Self::Object;
 }
 
@@ -41,13 +41,13 @@ pub(crate) unsafe fn borrow<'a, K: Keep>(kept: &K) -> &'a K::Object
 where
     K::Object: 'a,
 {
-    // SAFETY: by the trait, the object stays in place as long as `kept` lives; the caller does not use the object after
-    // that.
+    // SAFETY: by the trait, the object stays in place as long as `kept` lives; the caller does not use the object
+    // later.
     unsafe { &*std::ptr::from_ref(kept.object()) }
 }
 
-/// A shared reference, stored beside the value that keeps its object alive. Unlike a plain reference, this one may be
-/// passed to a function that drops both, and so outlive the object for a moment without being used.
+/// A shared reference, stored beside the value that keeps its object alive. Unlike a plain reference, a `Borrowed` may
+/// be passed to a function that drops both, and so outlive the object for a moment without being used.
 pub(crate) struct Borrowed<'a, T> {
     object: NonNull<T>,
     borrow: PhantomData<&'a T>,
@@ -72,9 +72,10 @@ impl<'a, T> Borrowed<'a, T> {
     /// Returns the reference, with its original lifetime.
     ///
     /// # Safety
-    /// If that lifetime is only claimed, the reference is not used after the value is dropped that keeps the object.
+    /// If the lifetime is only claimed, the reference is not used after the value that keeps the object is dropped.
     pub(crate) unsafe fn get(self) -> &'a T {
-        // SAFETY: as in `deref`, and by the caller's promise.
+        // SAFETY: the reference was valid for its lifetime. If the lifetime is only claimed, the object still lives, as
+        // the caller promises.
         unsafe { self.object.as_ref() }
     }
 }
@@ -95,9 +96,9 @@ impl<T: fmt::Debug> fmt::Debug for Borrowed<'_, T> {
     }
 }
 
-// SAFETY: a `Borrowed` is a shared reference.
+// SAFETY: a `Borrowed` is a shared reference, and a shared reference to a `Sync` object may be sent.
 unsafe impl<T: Sync> Send for Borrowed<'_, T> {}
-// SAFETY: a `Borrowed` is a shared reference.
+// SAFETY: a `Borrowed` is a shared reference, and gives access by `&T` only.
 unsafe impl<T: Sync> Sync for Borrowed<'_, T> {}
 
 #[cfg(test)]

@@ -1,17 +1,18 @@
 //! Strait carries messages between processes on one Linux machine: as fast as shared memory allows, and safe to use
 //! with an untrusted peer. This page is a tutorial; each section links to its types.
 //!
-//! # What Strait is A [`Channel`] has two **ends**. Each end sends to the other and receives from it. A **message** is
-//! bytes and **handles**: file descriptors, [regions](region::Region) of shared memory, ends of [data pipes](pipe), and
-//! ends of other channels. A small message is one cache line of shared memory that goes from the sender's core to the
+//! # What Strait is
+//! A [`Channel`] has two **ends**. Each end sends to the other and receives from it. A **message** is bytes and
+//! **handles**: file descriptors, [regions](region::Region) of shared memory, ends of [data pipes](pipe), and ends of
+//! other channels. A small message is one cache line of shared memory that goes from the sender's core to the
 //! receiver's. There is no daemon. A Unix socket between the two processes, the **link**, carries descriptors and
-//! wake-ups; it serves all channels between them.
+//! wake-ups; the link serves all channels between them.
 //!
 //! # What Strait does not do
 //! * Strait connects processes of one machine, on Linux 5.10 or later.
 //! * A channel has two ends: there is no publish and subscribe.
 //! * A message is bytes: there is no serialisation.
-//! * A channel does not reconnect: once its peer is gone, the channel stays closed.
+//! * A channel does not reconnect: when its peer is gone, the channel stays closed.
 //!
 //! # Hello
 //! Both ends can be in one process:
@@ -59,10 +60,11 @@
 //!
 //! To make a further channel, call [`Channel::pair`] and send one of the two ends over an existing channel.
 //!
-//! # Sizes and limits A message has 0 to 256 MiB ([`MAX_MESSAGE`]) and up to 64 handles. It arrives whole and once, in
-//! the order in which it was sent. A sender that is ahead of its receiver blocks once the ring is full (1 MiB) or too
-//! many large messages are in flight (256 MiB); [`Channel::try_send`] returns [`Error::WouldBlock`] instead.
-//! [`Options`] set these numbers for a new channel:
+//! # Sizes and limits
+//! A message has 0 to 256 MiB ([`MAX_MESSAGE`]) and up to 64 handles. Messages arrive whole and once, in the order in
+//! which they were sent. A sender that is ahead of its receiver blocks when the ring is full (1 MiB) or too many large
+//! messages are in flight (256 MiB); [`Channel::try_send`] returns [`Error::WouldBlock`] instead. [`Options`] set these
+//! numbers for a new channel:
 //!
 //! ```
 //! use strait::{Error, Options};
@@ -74,11 +76,12 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! What a peer can make this process hold is limited as well, for each process and each user: see [`quota`].
+//! The resources that a peer can make this process hold are limited as well, for each process and each user: see
+//! [`quota`].
 //!
 //! Large messages need no copy: [`Channel::reserve`] gives the memory to fill, and [`Channel::recv_in_place`] reads a
 //! message where the sender wrote it. A [sealed region](region::Region::sealed) is read in place by any number of
-//! processes, and no process can change it.
+//! processes, and no process can change the region.
 //!
 //! # Handles
 //! Handles travel with a message, and belong to its receiver. If a send fails, its error returns them.
@@ -122,7 +125,7 @@
 //! [`Interrupter`], and a signal does so under a [guard](signals).
 //!
 //! # Death
-//! When an end is closed, or its process dies, the other end receives what was sent before, and then
+//! When an end is closed, or its process dies, the other end receives all messages sent before, and then
 //! [`Error::PeerClosed`]:
 //!
 //! ```
@@ -137,11 +140,12 @@
 //! # Ok::<(), Error>(())
 //! ```
 //!
-//! A receiver that has waited for at least 20 ms learns of a death at once, any other within 20 ms. A sender that does
-//! not wait learns of it within 16 messages and 10 ms; the messages sent in between are lost with the peer. A process
-//! that is stopped looks like a slow one: use deadlines.
+//! A receiver that has waited for at least 20 ms learns of a death at once, any other receiver within 20 ms. A sender
+//! that does not wait learns of a death within 16 messages and 10 ms; the messages sent in between are lost with the
+//! peer. A stopped process looks like a slow process: use deadlines.
 //!
-//! # Trust The peer can be hostile. Whatever it writes to shared memory or sends, calls on this side return in bounded
+//! # Trust
+//! The peer can be hostile. Whatever the peer writes to shared memory or sends, calls on this side return in bounded
 //! time with a result or an error, and other channels go on. A peer that breaks the protocol ends its channel, or its
 //! link, with [`Error::BadPeer`]. The kernel says which process and user the peer is ([`Channel::peer`]); what a peer
 //! says about itself is never used. By default a listener accepts processes of the same user
@@ -156,8 +160,7 @@
 //! * [`sandbox`]: the system calls that a filter must allow.
 //! * [`Error`] says of each error what happened and what to do.
 //!
-//! Both processes must speak the same version of the protocol; with another one, [`Error::Refused`] names the versions
-//! of both.
+//! Both processes must speak the same version of the protocol; otherwise [`Error::Refused`] names the versions of both.
 
 #[cfg(feature = "benchmarks")]
 #[doc(hidden)]

@@ -18,13 +18,13 @@
 //! # Ok::<(), strait::Error>(())
 //! ```
 //!
-//! A [`Reservation`](crate::view::Reservation) and the other views borrow their end, so that the compiler keeps the end
-//! from being closed or sent meanwhile. Where a borrow cannot be held, in a struct or in a binding to another language,
-//! a function whose name ends with `_owned` makes the view from an `Arc` of the end. Both forms are one type with the
+//! A [`Reservation`](crate::view::Reservation) and the other views borrow their end: the compiler keeps the end from
+//! being closed or sent meanwhile. Where a borrow cannot be held, in a struct or in a binding to another language, a
+//! function whose name ends with `_owned` makes the view from an `Arc` of the end. Both forms are one type with the
 //! same methods. The second type parameter holds the end: nothing (`()`) for a borrow, or the `Arc`.
 //!
-//! While an owned view exists, its end stays open, even if the program drops all other references to that end. To send
-//! the end in a message, the program takes the end out of the `Arc` ([`Arc::into_inner`]); this is possible only after
+//! While an owned view exists, its end stays open, even if the program drops all other references to the end. To send
+//! the end in a message, the program takes the end out of the `Arc` ([`Arc::into_inner`]), which is possible only after
 //! the view was dropped.
 //!
 //! An owned view costs as much as a borrowed view, plus a change of the `Arc`'s count.

@@ -18,13 +18,13 @@
 pub struct Peer {
     /// The peer's process number; `None` if the peer is in a process namespace that this process does not see. The
     /// kernel may use the number again after the peer's process has ended;
-    /// [`Channel::peer_pidfd`](crate::Channel::peer_pidfd) stays with that process.
+    /// [`Channel::peer_pidfd`](crate::Channel::peer_pidfd) stays with the peer's process.
     pub pid: Option<u32>,
     /// The peer's user number.
     pub uid: u32,
     /// The peer's group number.
     pub gid: u32,
-    /// Whether the peer's process was alive when this `Peer` was made. If this process does not see the peer's process,
+    /// Whether the peer's process was alive when the `Peer` was made. If this process does not see the peer's process,
     /// `true` only says that the peer's socket is open.
     pub is_alive: bool,
 }

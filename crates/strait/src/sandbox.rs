@@ -1,7 +1,7 @@
 //! The system calls that a sandbox must allow: lists for a filter such as seccomp.
 //!
-//! A process that is to be locked up takes its channels first, then activates its filter, and then looks at what its
-//! peers send. What the filter must allow depends on what the process still does after that:
+//! A process that is to be locked up takes its channels first, then activates its filter, and then looks at messages
+//! from its peers. What the filter must allow depends on what the process still does under the filter:
 //!
 //! | phase | field of [`SYSCALLS`] |
 //! |---|---|
@@ -9,8 +9,8 @@
 //! | makes, maps or seals [regions](crate::region) too | and [`with_regions`](SystemCalls::with_regions) |
 //! | listens, connects, or takes its channel from its parent too | and [`connecting`](SystemCalls::connecting) |
 //!
-//! The lists contain the calls of the library, and of the allocator and the threads below it. They contain nothing that
-//! the program itself needs, such as writing to a file. The library can do without the calls of
+//! The lists contain the system calls of the library, and of the allocator and the threads below it. The lists contain
+//! nothing that the program itself needs, such as writing to a file. The library can do without the system calls of
 //! [`dispensable`](SystemCalls::dispensable), if the filter lets them fail.
 //!
 //! ```
@@ -27,13 +27,13 @@
 //! assert!(names.contains(&"futex"));
 //! ```
 //!
-//! Two calls need a look at their arguments for a filter as narrow as possible: `prlimit64` only reads (its third
-//! argument is 0), and `mmap` and `mprotect` never make memory executable.
+//! Two system calls need a look at their arguments for a filter as narrow as possible: `prlimit64` only reads (its
+//! third argument is 0), and `mmap` and `mprotect` never make memory executable.
 //!
 //! [`Channel::pair`]: crate::Channel::pair
 //! [`Channel::over`]: crate::Channel::over
 
-/// A system call: its name, and its number on the architecture for which this library was compiled.
+/// A system call: its name, and its number on the architecture for which the library was compiled.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct SystemCall {
@@ -47,18 +47,19 @@ pub struct SystemCall {
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct SystemCalls {
-    /// Calls for messages, waiting, and channels over links that exist or over a socket of the program. Every process
-    /// needs these.
+    /// System calls for messages, waiting, and channels over links that exist or over a socket of the program. Every
+    /// process needs them.
     pub running: &'static [SystemCall],
-    /// Calls in addition for regions.
+    /// Further system calls for regions.
     pub with_regions: &'static [SystemCall],
-    /// Calls in addition to listen under a name, to connect to one, and to take a channel from the parent.
+    /// Further system calls to listen under a name, to connect to a name, and to take a channel from the parent.
     pub connecting: &'static [SystemCall],
-    /// Calls that the library tries, and can do without. A filter that kills a process for a call that is not allowed
-    /// must let these fail with `EPERM` instead, or allow all of them. If they fail, no thread of the library closes
-    /// descriptors whose close may block: received descriptors that the program does not take stay open until the
-    /// process ends, except those of a few harmless kinds; and [`Region::reader`](crate::region::Region::reader) fails.
-    /// Some are in [`connecting`](Self::connecting) too, and a process that connects must allow those.
+    /// System calls that the library tries, and can do without. A filter that kills a process for a forbidden system
+    /// call must let these calls fail with `EPERM` instead, or allow all of them. If they fail, no thread of the
+    /// library closes descriptors whose close may block: received descriptors that the program does not take stay open
+    /// until the process ends, except those of a few harmless kinds; and
+    /// [`Region::reader`](crate::region::Region::reader) fails. Some are in [`connecting`](Self::connecting) too, and a
+    /// process that connects must allow those.
     pub dispensable: &'static [SystemCall],
 }
 

@@ -32,31 +32,30 @@
 //! ```
 //!
 //! # What a guard promises
-//! While a thread has a guard, each sleep of that thread that a signal interrupts ends the wait with
-//! [`Error::Signalled`]. Then nothing was sent, received or accepted, and the same call may be made again. If the
-//! awaited event has happened too, the call succeeds, and the next wait of the thread fails at once instead. This rule
-//! holds for all calls that sleep: receiving, sending, data pipes, calls, wait sets, traps, dispatchers, connecting,
+//! While a thread has a guard, each sleep of the thread that a signal interrupts ends the wait with
+//! [`Error::Signalled`]. Then nothing was sent, received or accepted, and the call may be made again. If the awaited
+//! event has happened too, the call succeeds, and the next wait of the thread fails at once instead. This rule holds
+//! for all calls that sleep: receiving, sending, data pipes, calls, wait sets, traps, dispatchers, connecting,
 //! accepting, and waiting for another thread that uses the same end.
 //!
-//! * **Only sleeps end.** A signal whose handler ran before the thread slept does not end the sleep that follows. The
-//!   section below shows how a program misses no signal. [`Wait::Spin`](crate::Wait::Spin) does not sleep, so no signal
-//!   ends it.
+//! * **Only sleeps end.** A signal whose handler ran before the thread slept does not end the next sleep. The section
+//!   below shows how a program misses no signal. [`Wait::Spin`](crate::Wait::Spin) does not sleep, so no signal ends
+//!   such a wait.
 //! * **Only handlers count.** An ignored signal interrupts no sleep. The exception is a signal that stops and continues
 //!   the process: although no handler runs, the kernel then interrupts a sleep in a wait set, in `accept` or in
 //!   `connect`.
 //! * **`std::io` retries.** [`Error::Signalled`] is [`ErrorKind::Interrupted`](std::io::ErrorKind::Interrupted), after
 //!   which `read_exact`, `write_all` and `io::copy` try again. Use the calls of the data pipe itself under a guard.
 //! * **`SA_RESTART` makes no difference.** Strait sleeps in ways that the kernel does not restart.
-//! * **Only this thread.** The kernel runs the handler in any thread that does not block the signal. To direct a
-//!   signal to the thread with the guard, block the signal in all other threads.
+//! * **Only the thread with the guard.** The kernel runs the handler in any thread that does not block the signal. To
+//!   direct a signal to the thread with the guard, block the signal in all other threads.
 //! * **Short waits do not end**: for a lock that another thread holds for the time of a copy, and for the lock of a
-//!   name while a listener of that name is made.
+//!   name while a listener of this name is made.
 //! * **Calls.** If a signal ends [`CallEnd::call`](crate::call::CallEnd::call) after the request was sent, the call
-//!   fails with `OutcomeUnknown(Signalled)` and is cancelled.
-//!   [`CallEnd::begin_call`](crate::call::CallEnd::begin_call) and
-//!   [`PendingCall::poll`](crate::call::PendingCall::poll) leave the call in flight.
-//! * **Invitations.** [`invited`](crate::meet::invited) reads its line only once: if a signal ends the wait after that,
-//!   the invitation is used up, as after every failure.
+//!   fails with `OutcomeUnknown(Signalled)` and is cancelled. [`CallEnd::begin_call`](crate::call::CallEnd::begin_call)
+//!   and [`PendingCall::poll`](crate::call::PendingCall::poll) leave the call in flight.
+//! * **Invitations.** [`invited`](crate::meet::invited) reads its line only once: if a signal ends the wait later, the
+//!   invitation is used up, as after every failure.
 //!
 //! # To miss no signal
 //! A signal may arrive after the program has checked its own flag and before the thread sleeps. A program that must not
@@ -68,7 +67,7 @@
 //! * The program waits for a limited time, and checks its flag in between.
 //!
 //! # Costs
-//! Making and dropping a guard are a few instructions and no system call. A thread with a guard sleeps in a wait set
+//! Making and dropping a guard take a few instructions and no system call. A thread with a guard sleeps in a wait set
 //! by epoll only, which takes a few microseconds longer to wake. Nothing else changes until a signal comes.
 //! [`guarded_if`] makes some more system calls, which its documentation names.
 
@@ -83,14 +82,15 @@ use crate::os::process::held;
 const LONGEST_SLEEP: Duration = Duration::from_secs(86_400);
 
 thread_local! {
-    /// The number of guards of this thread.
+    /// The number of guards of the thread.
     static GUARDS: Cell<u32> = const { Cell::new(0) };
-    /// Whether a signal has interrupted a sleep of this thread since its first guard was made, and no wait has failed
-    /// for that signal yet. Never set without a guard.
+    /// Whether a signal has interrupted a sleep of the thread since its first guard was made, and no wait has failed
+    /// for the signal yet. Never set without a guard.
     static CAME: Cell<bool> = const { Cell::new(false) };
 }
 
-/// While the guard exists, a signal that interrupts a sleep of this thread ends the wait with [`Error::Signalled`].
+/// While the guard exists, a signal that interrupts a sleep of the guard's thread ends the wait with
+/// [`Error::Signalled`].
 ///
 /// See [the module](self) for what a guard promises, with an example. A thread may have several guards; the effect ends
 /// when the last guard is dropped.
@@ -120,8 +120,8 @@ impl Drop for Guard {
     }
 }
 
-/// Calls `wait` with a [`Guard`], and returns its result: a signal that interrupts a sleep within `wait` ends that wait
-/// with [`Error::Signalled`].
+/// Calls `wait` with a [`Guard`], and returns its result: a signal that interrupts a sleep within `wait` ends the
+/// sleep's wait with [`Error::Signalled`].
 ///
 /// ```
 /// let (near, far) = strait::Channel::pair()?;
@@ -134,11 +134,13 @@ pub fn guarded<T>(wait: impl FnOnce() -> T) -> T {
     wait()
 }
 
-/// Blocks all signals of this thread, calls `check`, and if that returns `true`, calls `wait` with a [`Guard`]. While
-/// `wait` sleeps, signals are not blocked. Returns the result of `wait`, or `None` if `check` returned `false`.
+/// Blocks all signals of the calling thread, calls `check`, and if `check` returns `true`, calls `wait` with a
+/// [`Guard`]. While `wait` sleeps, signals are not blocked. Returns the result of `wait`, or `None` if `check` returned
+/// `false`.
 ///
-/// So no signal is missed between the check and the sleep: a signal that arrives after `check` was called reaches its
-/// handler in the next sleep, which it ends with [`Error::Signalled`], or when this function returns.
+/// So no signal is missed between the check and the sleep. A signal that arrives after the call of `check` reaches its
+/// handler in the next sleep, and ends the sleep with [`Error::Signalled`]; or it reaches its handler when `guarded_if`
+/// returns.
 ///
 /// ```
 /// use std::sync::atomic::{AtomicBool, Ordering};
@@ -172,23 +174,23 @@ pub fn guarded<T>(wait: impl FnOnce() -> T) -> T {
 ///   such sleep lasts at most as long as the program has waited since `since`, and at least 20 ms if nothing happens.
 ///   The wait then ends with [`Error::Signalled`] although there may have been no signal. A connection to a listener
 ///   whose queue is full waits in the same way.
-/// * **Only this thread.** If another thread does not block a signal, the kernel may give the signal to that thread
-///   while this thread blocks it. Then the sleep of this thread does not end.
-/// * **Costs.** Two system calls (`rt_sigprocmask`), and up to three more for each sleep on a word. Sleeps in a wait set
-///   take one more (`ppoll`). If the kernel refuses `rt_sigprocmask`, this function works as [`guarded`] does.
+/// * **Only the calling thread.** While the calling thread blocks a signal, the kernel may give the signal to another
+///   thread that does not block it. Then the sleep of the calling thread does not end.
+/// * **Costs.** Two system calls (`rt_sigprocmask`), and up to three more for each sleep on a word. Sleeps in a wait
+///   set take one more (`ppoll`). If the kernel refuses `rt_sigprocmask`, `guarded_if` works as [`guarded`] does.
 /// * **`check`** runs with all signals blocked, and so do its child processes if it starts any.
 pub fn guarded_if<T>(since: Instant, check: impl FnOnce() -> bool, wait: impl FnOnce() -> T) -> Option<T> {
     let _guard = Guard::new();
     held::holding(since, || check().then(wait))
 }
 
-/// Returns whether this thread has a [`Guard`].
+/// Returns whether the calling thread has a [`Guard`].
 pub(crate) fn is_guarded() -> bool {
     GUARDS.get() > 0
 }
 
-/// Notes that a signal has interrupted a sleep of this thread, if the thread has a [`Guard`]. Returns whether the
-/// thread has a guard: then the caller does not sleep again, and its own caller checks [`has_come`].
+/// Notes that a signal has interrupted a sleep of the calling thread, if the thread has a [`Guard`]. Returns whether
+/// the thread has a guard. If so, the caller does not sleep again, and its own caller checks [`has_come`].
 pub(crate) fn interrupted() -> bool {
     let guarded = is_guarded();
     if guarded {
@@ -197,28 +199,29 @@ pub(crate) fn interrupted() -> bool {
     guarded
 }
 
-/// Returns the limit for a sleep that is to last for at most `limit`. If this thread has a [`Guard`], every sleep has a
-/// limit: the kernel restarts some sleeps without a limit after a handler with `SA_RESTART`, and no sleep with one.
+/// Returns the limit for a sleep that is to last for at most `limit`. If the calling thread has a [`Guard`], every
+/// sleep has a limit: after a handler with `SA_RESTART`, the kernel restarts some sleeps without a limit, and no sleep
+/// with a limit.
 pub(crate) fn bounded(limit: Option<Duration>) -> Option<Duration> {
     limit.or_else(|| is_guarded().then_some(LONGEST_SLEEP))
 }
 
-/// Returns whether a signal has interrupted a sleep of this thread, so that the thread's wait is to end.
+/// Returns whether a signal has interrupted a sleep of the calling thread. If so, the thread's wait is to end.
 #[inline]
 pub(crate) fn has_come() -> bool {
     CAME.get()
 }
 
-/// Checks whether a signal is to end the wait of this thread. Returns `Ok` if not.
+/// Checks whether a signal is to end the wait of the calling thread. Returns `Ok` if not.
 ///
 /// # Errors
-/// [`Error::Signalled`] if so, once for each signal.
+/// [`Error::Signalled`] if a signal is to end the wait, once for each signal.
 pub(crate) fn check() -> Result<(), Error> {
     if CAME.replace(false) { Err(Error::Signalled) } else { Ok(()) }
 }
 
-/// Drops `error`, with which a step within a wait has failed, because the wait goes on or ends otherwise. If the error
-/// stands for a signal, the signal ends the next wait instead.
+/// Drops `error`, the error of a step within a wait, because the wait goes on or ends otherwise. If the error stands
+/// for a signal, the signal ends the next wait instead.
 pub(crate) fn postpone(error: Error) {
     if error == Error::Signalled {
         interrupted();

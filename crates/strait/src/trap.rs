@@ -3,10 +3,10 @@
 //! A trap is a one-shot member of a wait set, with conditions other than *a message is there*. The receiving side
 //! counts what the conditions need (`channel/receiver/queued.rs`). Lost wake-ups are avoided as in every wait set: if
 //! no condition is met, the receiving side records its sleep in the ring's sleep word, and looks once more. Arming ends
-//! with that second look. So arming reports a condition that is met already, and a condition met later springs the
+//! with this second look. So arming reports a condition that is met already, and a condition met later springs the
 //! trap.
 //!
-//! The thread that calls [`Traps::dispatch`] calls the handlers, with all locks of this library released.
+//! The thread that calls [`Traps::dispatch`] calls the handlers, with all locks of the library released.
 
 use std::any::Any;
 use std::collections::BTreeMap;
@@ -28,15 +28,15 @@ use crate::wait_set::{Event, WaitSet};
 #[non_exhaustive]
 pub enum Sprung {
     /// `Met`: the trap sprang because one of its conditions was met. The field is the channel's status just before the
-    /// handler was called; another thread may already have received messages since the condition was met. If another
+    /// call of the handler; another thread may already have received messages since the condition was met. If another
     /// thread was using the channel at that moment, the field is the default status, which counts nothing.
     Met(Status),
     /// `Never`: the trap sprang because none of its conditions can be met any more. The trap waited only for a number
     /// of queued messages or bytes, and the other end has closed. The messages that the status counts can still be
     /// received.
     Never(Status),
-    /// `Removed`: the trap sprang because its channel was sent to another process, or dropped, so that the trap's
-    /// conditions will never be met in this process.
+    /// `Removed`: the trap sprang because its channel was sent to another process, or dropped: the trap's conditions
+    /// will never be met in this process.
     Removed,
 }
 
@@ -46,7 +46,7 @@ pub enum Sprung {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct TrapId(u64);
 
-/// The error of [`Traps::arm`]: the trap was not armed. The trap's handler was not called, and this error gives the
+/// The error of [`Traps::arm`]: the trap was not armed. The trap's handler was not called, and the error gives the
 /// handler back.
 ///
 /// Example: [traps](crate::wait::Traps).
@@ -116,8 +116,8 @@ struct Trap {
     handler: Box<dyn Handler>,
 }
 
-/// The most handlers that one call of [`Traps::dispatch`] calls, so that a handler that always arms its trap again
-/// cannot keep a thread in the call.
+/// The most handlers that one call of [`Traps::dispatch`] calls. So a handler that always arms its trap again cannot
+/// keep a thread in the call.
 const MOST: usize = 64;
 
 /// One-shot traps on channels.
@@ -127,9 +127,9 @@ const MOST: usize = 64;
 /// arming fails and returns the channel's status.** So the following loop misses nothing: receive until the channel is
 /// empty, then arm, and receive again if arming fails.
 ///
-/// Handlers are called with no lock of this library held. They may call anything: send, receive, arm and cancel traps,
-/// dispatch, drop the channel, or panic. The library starts no threads: handlers run in the threads that call
-/// `dispatch`. Any number of threads may call `dispatch`; each trap's handler runs in one of these threads.
+/// Handlers are called with no lock of the library held. A handler may call anything: send, receive, arm and cancel
+/// traps, dispatch, drop the channel, or panic. The library starts no threads: handlers run in the threads that call
+/// `dispatch`. Any number of threads may call `dispatch`; each trap's handler runs in one of them.
 ///
 /// A channel has at most one trap, and a channel with a trap is in no other [`WaitSet`]. Any thread may use the channel
 /// as before; while a thread *blocks* in a call on the channel, its trap does not spring.
@@ -155,8 +155,8 @@ const MOST: usize = 64;
 /// ```
 ///
 /// # Cost
-/// Arming allocates the handler's box. If a trap waits for a number of messages or bytes, each message wakes a thread
-/// that dispatches, which looks at the message once. A trap on an idle channel costs nothing.
+/// Arming allocates the handler's box. If a trap waits for a number of messages or bytes, each message wakes a
+/// dispatching thread, which looks at the message once. A trap on an idle channel costs nothing.
 pub struct Traps {
     shared: Arc<TrapsShared>,
 }
@@ -227,7 +227,7 @@ impl Traps {
     /// A handler is not called again after it has panicked or got [`Sprung::Never`].
     ///
     /// # Errors
-    /// Those in [`Reason::Failed`]. If arming the next trap fails later, the handler is dropped.
+    /// The errors in [`Reason::Failed`]. If arming the next trap fails later, the handler is dropped.
     pub fn watch<H>(&self, channel: &Channel, conditions: Conditions, handler: H) -> Result<TrapId, Error>
     where
         H: FnMut(Sprung) -> Option<Conditions> + Send + 'static,
@@ -274,15 +274,15 @@ impl Traps {
         unpoisoned(&self.shared.armed).len()
     }
 
-    /// Returns whether no trap in this set of traps is armed.
+    /// Returns whether no trap in the set of traps is armed.
     pub fn is_empty(&self) -> bool {
         self.len() == 0
     }
 }
 
 impl AsFd for Traps {
-    /// Returns a descriptor for event loops: it is readable whenever [`dispatch`](Self::dispatch) may have something to
-    /// do; see [the descriptor of a wait set](WaitSet#the-descriptor).
+    /// Returns a descriptor for event loops: readable whenever [`dispatch`](Self::dispatch) may have something to do;
+    /// see [the descriptor of a wait set](WaitSet#the-descriptor).
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.shared.set.as_fd()
     }
@@ -296,7 +296,7 @@ impl AsRawFd for Traps {
 
 /// Arms a trap on `end`, which springs even if one of `conditions` is met already. When the trap springs, a dispatch
 /// calls `handler`, and then arms a new trap with the conditions that `handler` returns. No new trap is armed if
-/// `handler` returns `None`, or after [`Sprung::Never`]. Returns the id of the first trap; each later trap has another
+/// `handler` returns `None`, or after [`Sprung::Never`]. Returns the id of the first trap. Each later trap has another
 /// id, which is not returned.
 fn watch<H>(shared: &Arc<TrapsShared>, end: &Arc<End>, conditions: Conditions, mut handler: H) -> Result<TrapId, Error>
 where
@@ -317,8 +317,8 @@ where
 }
 
 impl TrapsShared {
-    /// Arms a trap on `end`. If a condition is met already and `springs` is true, the next dispatch calls the handler;
-    /// if `springs` is false, the trap is not armed, and the error gives the handler back.
+    /// Arms a trap on `end`. If a condition is met already and `springs` is true, the next dispatch calls the handler.
+    /// If `springs` is false, the trap is not armed, and the error gives the handler back.
     fn arm<H>(&self, end: &Arc<End>, conditions: Conditions, springs: bool, handler: H) -> Result<TrapId, NotArmed<H>>
     where
         H: FnOnce(Sprung) + Send + 'static,
