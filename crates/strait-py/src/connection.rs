@@ -1,9 +1,8 @@
 //! Connections: ends of channels.
 
 use std::io::IoSlice;
-use std::ops::Deref;
 use std::os::fd::AsRawFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use pyo3::exceptions::{PyOSError, PyValueError};
@@ -14,6 +13,7 @@ use strait::{Channel, Deadline, Error, Handle, Outgoing};
 
 use crate::codec::{self, Settings};
 use crate::handles::{self, Carrier};
+use crate::held::Held;
 use crate::message::{Message, Peer};
 use crate::status::{self, Counters, Status};
 use crate::sync::lock;
@@ -49,46 +49,13 @@ enum End {
     /// An end that no process has used yet, as far as this process knows.
     Unopened(Unopened),
     Open {
-        channel: Arc<Held>,
+        channel: Arc<Held<Channel>>,
         /// The wait set with this end, made when the program first asks for a descriptor or polls.
         set: Option<Arc<Watch>>,
     },
     Closed,
     /// The end travels, or is about to travel, in a message.
     Moved,
-}
-
-/// The channel of a connection, which every call that uses it holds. The last one to let go closes it, and gives the
-/// reason.
-struct Held {
-    channel: Option<Channel>,
-    reason: AtomicU32,
-}
-
-impl Held {
-    fn new(channel: Channel) -> Self {
-        Self { channel: Some(channel), reason: AtomicU32::new(0) }
-    }
-
-    fn into_channel(mut self) -> Channel {
-        self.channel.take().unwrap_or_else(|| unreachable!("the channel is taken once, when the object goes"))
-    }
-}
-
-impl Deref for Held {
-    type Target = Channel;
-
-    fn deref(&self) -> &Channel {
-        self.channel.as_ref().unwrap_or_else(|| unreachable!("the channel is taken only when the object goes"))
-    }
-}
-
-impl Drop for Held {
-    fn drop(&mut self) {
-        if let Some(channel) = self.channel.take() {
-            channel.close_with(self.reason.load(Ordering::Relaxed));
-        }
-    }
 }
 
 /// Why a connection has no channel to use.
@@ -129,7 +96,7 @@ impl Connection {
         self.settings.clone_ref(py)
     }
 
-    fn channel(&self, py: Python<'_>) -> PyResult<Arc<Held>> {
+    fn channel(&self, py: Python<'_>) -> PyResult<Arc<Held<Channel>>> {
         let (class, text) = match self.opened() {
             Ok(channel) => return Ok(channel),
             Err(Unusable::Closed) => ("Closed", "this connection was closed in this process"),
@@ -146,7 +113,7 @@ impl Connection {
     }
 
     /// Returns the channel, which this call opens if it was not used before.
-    fn opened(&self) -> Result<Arc<Held>, Unusable> {
+    fn opened(&self) -> Result<Arc<Held<Channel>>, Unusable> {
         let mut end = lock(&self.end);
         match &*end {
             End::Unopened(unopened) => {
@@ -192,7 +159,7 @@ impl Connection {
         match std::mem::replace(&mut *end, End::Moved) {
             // The set is dropped here: an end that travels leaves its set.
             End::Open { channel, .. } => match Arc::try_unwrap(channel) {
-                Ok(held) => Ok(held.into_channel().into()),
+                Ok(held) => Ok(held.into_end().into()),
                 Err(channel) => {
                     *end = End::Open { channel, set: None };
                     Err(PyValueError::new_err("the connection is in use: it carries this message, or a thread waits"))
@@ -619,7 +586,7 @@ impl Connection {
                 set.end();
             }
             // A call of another thread may still hold the channel; the end closes when that call returns.
-            channel.reason.store(reason, Ordering::Relaxed);
+            channel.set_reason(reason);
             drop(channel);
         });
     }

@@ -11,6 +11,7 @@ mod dlpack;
 mod errors;
 mod file;
 mod handles;
+mod held;
 mod listener;
 mod meet;
 mod memory;

@@ -16,16 +16,13 @@ use crate::codec::{Encoded, Settings};
 use crate::connection::{self, Connection};
 use crate::errors;
 use crate::handles::{self, Carrier};
+use crate::held::{Slot, closed};
 use crate::streams::{Consumer, Producer};
 use crate::sync::lock;
 use crate::tasks::{Callback, Reactor};
 
 /// The greatest number of bytes that one attempt reads.
 const PIECE: usize = 1 << 16;
-
-fn closed(py: Python<'_>) -> PyErr {
-    errors::named(py, "Closed", "this end was closed or detached".to_owned())
-}
 
 fn waker(callback: Py<PyAny>) -> Waker {
     Arc::new(Callback(callback)).into()
@@ -34,14 +31,8 @@ fn waker(callback: Py<PyAny>) -> Waker {
 /// The end of a data pipe that writes, in an event loop. One task at a time may make attempts.
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct AsyncProducerEnd {
-    end: Mutex<Option<Arc<AsyncProducer>>>,
+    end: Slot<AsyncProducer>,
     waker: Waker,
-}
-
-impl AsyncProducerEnd {
-    fn get(&self, py: Python<'_>) -> PyResult<Arc<AsyncProducer>> {
-        lock(&self.end).clone().ok_or_else(|| closed(py))
-    }
 }
 
 #[pymethods]
@@ -56,13 +47,13 @@ impl AsyncProducerEnd {
     ) -> PyResult<Self> {
         let end = producer.get().take(py)?.into_producer().ok_or_else(|| closed(py))?;
         let end = AsyncProducer::new(end, &reactor.get().reactor).map_err(|error| errors::raise(py, error))?;
-        Ok(Self { end: Mutex::new(Some(Arc::new(end))), waker: waker(callback) })
+        Ok(Self { end: Slot::new(end), waker: waker(callback) })
     }
 
     /// Writes as many bytes as there is room for, and returns their number; `None` if there is no room.
     fn poll_write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
         let data = connection::steady(data)?;
-        match self.get(py)?.poll_write(&mut Context::from_waker(&self.waker), data.as_bytes()) {
+        match self.end.get(py)?.poll_write(&mut Context::from_waker(&self.waker), data.as_bytes()) {
             Poll::Pending => Ok(None),
             Poll::Ready(written) => written.map(Some).map_err(|error| errors::raise(py, error)),
         }
@@ -70,7 +61,7 @@ impl AsyncProducerEnd {
 
     /// Ends the stream; returns `None` if another attempt is needed.
     fn poll_finish(&self, py: Python<'_>) -> PyResult<Option<bool>> {
-        match self.get(py)?.poll_finish(&mut Context::from_waker(&self.waker)) {
+        match self.end.get(py)?.poll_finish(&mut Context::from_waker(&self.waker)) {
             Poll::Pending => Ok(None),
             Poll::Ready(finished) => finished.map(|()| Some(true)).map_err(|error| errors::raise(py, error)),
         }
@@ -78,27 +69,27 @@ impl AsyncProducerEnd {
 
     /// Closes this end. Does nothing the second time.
     fn close(&self, py: Python<'_>) {
-        let end = lock(&self.end).take();
+        let end = self.end.close();
         py.detach(|| drop(end));
     }
 
     /// Takes the end out of the loop.
     fn detach(&self, py: Python<'_>) -> PyResult<Producer> {
-        let end = lock(&self.end).take().and_then(Arc::into_inner).ok_or_else(|| closed(py))?;
+        let end = self.end.take(py)?;
         Ok(Producer::new(py.detach(|| end.into_inner())))
     }
 
     /// Whether this end was closed or detached.
     #[getter]
     fn closed(&self) -> bool {
-        lock(&self.end).is_none()
+        self.end.is_closed()
     }
 }
 
 /// The end of a data pipe that reads, in an event loop. One task at a time may make attempts.
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct AsyncConsumerEnd {
-    end: Mutex<Option<Arc<AsyncConsumer>>>,
+    end: Slot<AsyncConsumer>,
     waker: Waker,
 }
 
@@ -114,12 +105,12 @@ impl AsyncConsumerEnd {
     ) -> PyResult<Self> {
         let end = consumer.get().take(py)?.into_consumer().ok_or_else(|| closed(py))?;
         let end = AsyncConsumer::new(end, &reactor.get().reactor).map_err(|error| errors::raise(py, error))?;
-        Ok(Self { end: Mutex::new(Some(Arc::new(end))), waker: waker(callback) })
+        Ok(Self { end: Slot::new(end), waker: waker(callback) })
     }
 
     /// Reads at most `size` bytes, as many as there are; `None` if there are none, and no bytes at the end of the stream.
     fn poll_read<'py>(&self, py: Python<'py>, size: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        let end = lock(&self.end).clone().ok_or_else(|| closed(py))?;
+        let end = self.end.get(py)?;
         let most = PIECE.max(end.get_ref().element()).min(end.get_ref().capacity());
         let mut out = vec![0; size.min(most)];
         match end.poll_read(&mut Context::from_waker(&self.waker), &mut out) {
@@ -131,35 +122,29 @@ impl AsyncConsumerEnd {
 
     /// Closes this end. Does nothing the second time.
     fn close(&self, py: Python<'_>) {
-        let end = lock(&self.end).take();
+        let end = self.end.close();
         py.detach(|| drop(end));
     }
 
     /// Takes the end out of the loop.
     fn detach(&self, py: Python<'_>) -> PyResult<Consumer> {
-        let end = lock(&self.end).take().and_then(Arc::into_inner).ok_or_else(|| closed(py))?;
+        let end = self.end.take(py)?;
         Ok(Consumer::new(py.detach(|| end.into_inner())))
     }
 
     /// Whether this end was closed or detached.
     #[getter]
     fn closed(&self) -> bool {
-        lock(&self.end).is_none()
+        self.end.is_closed()
     }
 }
 
 /// An end for calls, in an event loop.
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct AsyncCaller {
-    end: Mutex<Option<Arc<AsyncCallEnd>>>,
+    end: Slot<AsyncCallEnd>,
     waker: Waker,
     settings: Settings,
-}
-
-impl AsyncCaller {
-    fn get(&self, py: Python<'_>) -> PyResult<Arc<AsyncCallEnd>> {
-        lock(&self.end).clone().ok_or_else(|| closed(py))
-    }
 }
 
 #[pymethods]
@@ -176,12 +161,12 @@ impl AsyncCaller {
         let channel = connection.get().take(py)?.into_channel().ok_or_else(|| closed(py))?;
         let end = AsyncCallEnd::new(CallEnd::over(channel), &reactor.get().reactor);
         let end = end.map_err(|error| errors::raise(py, error))?;
-        Ok(Self { end: Mutex::new(Some(Arc::new(end))), waker: waker(callback), settings })
+        Ok(Self { end: Slot::new(end), waker: waker(callback), settings })
     }
 
     /// Begins a call with an object. `callback` is called when another attempt to take the reply is worthwhile.
     fn begin(&self, py: Python<'_>, obj: &Bound<'_, PyAny>, callback: Py<PyAny>) -> PyResult<AsyncCall> {
-        let end = self.get(py)?;
+        let end = self.end.get(py)?;
         let Encoded { bytes, carriers, .. } = self.settings.encode(obj)?;
         let handles = handles::take_all(py, &carriers)?;
         let call = async move {
@@ -194,7 +179,7 @@ impl AsyncCaller {
 
     /// Returns the next request of the other side; `None` if there is none.
     fn poll_request(&self, py: Python<'_>) -> PyResult<Option<Request>> {
-        let end = self.get(py)?;
+        let end = self.end.get(py)?;
         // Nothing is lost with a future that is dropped; its waker stays.
         let polled = pin!(end.next_request()).poll(&mut Context::from_waker(&self.waker));
         match polled {
@@ -207,14 +192,14 @@ impl AsyncCaller {
 
     /// Closes this end. Does nothing the second time.
     fn close(&self, py: Python<'_>) {
-        let end = lock(&self.end).take();
+        let end = self.end.close();
         py.detach(|| drop(end));
     }
 
     /// Whether this end was closed.
     #[getter]
     fn closed(&self) -> bool {
-        lock(&self.end).is_none()
+        self.end.is_closed()
     }
 }
 

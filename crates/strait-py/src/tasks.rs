@@ -3,8 +3,8 @@
 use std::future::Future;
 use std::os::fd::AsRawFd;
 use std::pin::pin;
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -15,8 +15,8 @@ use strait::{Channel, Error, Outgoing};
 
 use crate::connection::{self, Connection};
 use crate::handles::{self, Carrier};
+use crate::held::{Held, Slot};
 use crate::message::Peer;
-use crate::sync::lock;
 use crate::{codec, errors};
 
 /// The greatest number of turns in one call: other callbacks of the loop run in between.
@@ -113,7 +113,7 @@ impl Wake for Callback {
 /// nothing is worthwhile. All senders share one callback, so one sender at a time may make attempts.
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct AsyncEnd {
-    channel: Mutex<Option<Arc<AsyncChannel>>>,
+    channel: Slot<Held<AsyncChannel>>,
     waker: Waker,
     settings: codec::Settings,
     /// How many attempts in a row have looked in vain, or have not looked since.
@@ -121,11 +121,6 @@ pub(crate) struct AsyncEnd {
 }
 
 impl AsyncEnd {
-    fn channel(&self, py: Python<'_>) -> PyResult<Arc<AsyncChannel>> {
-        let channel = lock(&self.channel).clone();
-        channel.ok_or_else(|| errors::named(py, "Closed", "this connection was closed or detached".to_owned()))
-    }
-
     fn failed(py: Python<'_>, channel: &AsyncChannel, error: Error) -> PyErr {
         match error {
             Error::PeerClosed => errors::peer_closed(py, channel.get_ref().close_reason()),
@@ -142,7 +137,7 @@ impl AsyncEnd {
     }
 
     fn received(&self, py: Python<'_>, looks: bool) -> PyResult<Option<strait::Message>> {
-        let channel = self.channel(py)?;
+        let channel = self.channel.get(py)?;
         if looks {
             match channel.get_ref().try_recv() {
                 Err(Error::WouldBlock) => self.look(py, &channel),
@@ -173,7 +168,7 @@ impl AsyncEnd {
         let channel = channel.ok_or_else(|| errors::named(py, "BadHandle", "this is no connection".to_owned()))?;
         let channel = AsyncChannel::new(channel, &reactor.get().reactor).map_err(|error| errors::raise(py, error))?;
         Ok(Self {
-            channel: Mutex::new(Some(Arc::new(channel))),
+            channel: Slot::new(Held::new(channel)),
             waker: Arc::new(Callback(callback)).into(),
             settings,
             in_vain: AtomicU32::new(0),
@@ -208,7 +203,7 @@ impl AsyncEnd {
 
     /// Sends a message; returns `False` if there is no room.
     fn poll_send(&self, py: Python<'_>, draft: &Bound<'_, Draft>) -> PyResult<bool> {
-        let channel = self.channel(py)?;
+        let channel = self.channel.get(py)?;
         let Draft { bytes, carriers } = draft.get();
         let mut kept = handles::take_all(py, carriers)?;
         let sent = {
@@ -232,32 +227,32 @@ impl AsyncEnd {
     /// Closes this end, and tells the other end the reason. Does nothing the second time.
     #[pyo3(signature = (reason=0))]
     fn close(&self, py: Python<'_>, reason: u32) {
-        let channel = lock(&self.channel).take();
+        let channel = self.channel.close();
         py.detach(|| {
-            if let Some(channel) = channel.and_then(Arc::into_inner) {
-                channel.into_inner().close_with(reason);
+            if let Some(channel) = channel {
+                // A call of another thread may still hold the channel, which closes when that call returns.
+                channel.set_reason(reason);
             }
         });
     }
 
-    /// Takes the end out of the loop, and returns it as a connection whose calls wait.
+    /// Takes the end out of the loop, and returns it as a connection whose calls wait. Fails, and leaves the end, while a
+    /// call of another thread uses it.
     fn detach(&self, py: Python<'_>) -> PyResult<Connection> {
-        self.channel(py)?;
-        let channel = lock(&self.channel).take().and_then(Arc::into_inner);
-        let channel = channel.ok_or_else(|| errors::named(py, "Closed", "another thread uses this".to_owned()))?;
+        let channel = self.channel.take(py)?.into_end();
         Ok(Connection::with(py.detach(|| channel.into_inner()), self.settings.clone_ref(py)))
     }
 
     /// Whether this end was closed or detached.
     #[getter]
     fn closed(&self) -> bool {
-        lock(&self.channel).is_none()
+        self.channel.is_closed()
     }
 
     /// The process at the other end; `None` as long as that is not known.
     #[getter]
     fn peer(&self, py: Python<'_>) -> PyResult<Option<Peer>> {
-        let channel = self.channel(py)?;
+        let channel = self.channel.get(py)?;
         let peer = channel.get_ref().peer().map_err(|error| Self::failed(py, &channel, error))?;
         Ok(peer.map(Peer::from))
     }

@@ -11,7 +11,7 @@ import pytest
 
 import strait
 from conftest import LONG
-from strait import aio
+from strait import _native, aio
 
 
 def run(main):
@@ -131,7 +131,7 @@ def test_one_descriptor_for_all_connections():
 def test_a_child_answers_and_its_death_ends_the_wait(child):
     process, connection = child("""
 import asyncio
-from strait import aio
+from strait import _native, aio
 async def main():
     async for item in aio.Connection(up):
         if item is None:
@@ -235,3 +235,62 @@ def test_nothing_is_left_of_loops_and_connections():
     assert all(reference() is None for reference in references)
     # A thread of the library may close descriptors of an earlier test meanwhile.
     assert len(os.listdir("/proc/self/fd")) <= before
+
+
+def test_a_close_during_an_attempt_of_another_thread_tells_its_reason():
+    """The attempt holds the end until it returns; the reason is not lost with that."""
+    for _ in range(20):
+        here, there = strait.pair()
+        end = _native.AsyncEnd(here, _native.Reactor(), lambda: None)
+        begun = threading.Event()
+
+        def attempts(end=end, begun=begun):
+            while True:
+                try:
+                    end.poll_recv(True)
+                except strait.Closed:
+                    return
+                begun.set()
+
+        thread = threading.Thread(target=attempts)
+        thread.start()
+        begun.wait()
+        end.close(7)
+        thread.join()
+        with pytest.raises(strait.PeerClosed) as closed:
+            there.recv(timeout=10)
+        assert closed.value.reason == 7
+
+
+def test_an_end_that_another_thread_uses_stays_when_it_is_detached():
+    refused = 0
+    for _ in range(20):
+        here, there = strait.pair()
+        end = _native.AsyncEnd(here, _native.Reactor(), lambda: None)
+        begun = threading.Event()
+
+        def attempts(end=end, begun=begun):
+            while True:
+                try:
+                    end.poll_recv(True)
+                except strait.Closed:
+                    return
+                begun.set()
+                os.sched_yield()
+
+        thread = threading.Thread(target=attempts)
+        thread.start()
+        begun.wait()
+        while True:
+            try:
+                connection = end.detach()
+                break
+            except strait.Closed:
+                pytest.fail("the end was lost")
+            except ValueError:
+                refused += 1
+                os.sched_yield()
+        thread.join()
+        connection.send("still here")
+        assert there.recv(timeout=10) == "still here"
+    print(f"{refused} times another thread used the end")

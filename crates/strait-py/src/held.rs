@@ -1,0 +1,103 @@
+//! Ends that several threads use: when they close, and when they can be taken out.
+
+use std::ops::Deref;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::{Arc, Mutex};
+
+use pyo3::exceptions::PyValueError;
+use pyo3::prelude::*;
+use strait::Channel;
+use strait::task::AsyncChannel;
+
+use crate::errors;
+use crate::sync::lock;
+
+/// An end whose peer can be told a reason when the end closes.
+pub(crate) trait CloseWith {
+    fn close_with(self, reason: u32);
+}
+
+impl CloseWith for Channel {
+    fn close_with(self, reason: u32) {
+        Self::close_with(self, reason);
+    }
+}
+
+impl CloseWith for AsyncChannel {
+    fn close_with(self, reason: u32) {
+        self.into_inner().close_with(reason);
+    }
+}
+
+/// An end that every call holds while it uses the end. The last call to let go closes the end, and gives the reason.
+pub(crate) struct Held<C: CloseWith> {
+    end: Option<C>,
+    reason: AtomicU32,
+}
+
+impl<C: CloseWith> Held<C> {
+    pub(crate) fn new(end: C) -> Self {
+        Self { end: Some(end), reason: AtomicU32::new(0) }
+    }
+
+    /// Sets the reason that the peer is told when the end closes.
+    pub(crate) fn set_reason(&self, reason: u32) {
+        self.reason.store(reason, Ordering::Relaxed);
+    }
+
+    pub(crate) fn into_end(mut self) -> C {
+        self.end.take().unwrap_or_else(|| unreachable!("the end is taken once, when the object goes"))
+    }
+}
+
+impl<C: CloseWith> Deref for Held<C> {
+    type Target = C;
+
+    fn deref(&self) -> &C {
+        self.end.as_ref().unwrap_or_else(|| unreachable!("the end is taken only when the object goes"))
+    }
+}
+
+impl<C: CloseWith> Drop for Held<C> {
+    fn drop(&mut self) {
+        if let Some(end) = self.end.take() {
+            end.close_with(self.reason.load(Ordering::Relaxed));
+        }
+    }
+}
+
+/// The end of an object of an event loop, until the program closes the end or takes it out.
+pub(crate) struct Slot<T>(Mutex<Option<Arc<T>>>);
+
+impl<T> Slot<T> {
+    pub(crate) fn new(end: T) -> Self {
+        Self(Mutex::new(Some(Arc::new(end))))
+    }
+
+    /// Returns the end for one call.
+    pub(crate) fn get(&self, py: Python<'_>) -> PyResult<Arc<T>> {
+        lock(&self.0).clone().ok_or_else(|| closed(py))
+    }
+
+    /// Takes the end out. If a call of another thread uses the end, the end stays, and this fails.
+    pub(crate) fn take(&self, py: Python<'_>) -> PyResult<T> {
+        let mut slot = lock(&self.0);
+        Arc::try_unwrap(slot.take().ok_or_else(|| closed(py))?).map_err(|end| {
+            *slot = Some(end);
+            PyValueError::new_err("a call of another thread uses this end")
+        })
+    }
+
+    /// Empties the slot, and returns the end if it was there. The end closes when the last call that uses it returns.
+    pub(crate) fn close(&self) -> Option<Arc<T>> {
+        lock(&self.0).take()
+    }
+
+    pub(crate) fn is_closed(&self) -> bool {
+        lock(&self.0).is_none()
+    }
+}
+
+pub(crate) fn closed(py: Python<'_>) -> PyErr {
+    errors::named(py, "Closed", "this end was closed or detached".to_owned())
+}
