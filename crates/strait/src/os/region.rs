@@ -222,8 +222,8 @@ pub(crate) unsafe fn map_over(base: NonNull<u8>, len: usize, fd: BorrowedFd<'_>,
 }
 
 /// Maps private memory at `base`, where this process must have no mapping, and copies the first `len` bytes of the file
-/// `fd` to `base`. For a child of `fork`, which has not inherited a mapping of the kind [`How::Own`]. Pages of zeroes
-/// take no memory. After an error nothing is mapped at `base`.
+/// `fd` to `base`. For a child of `fork`, which has not inherited a mapping of the kind [`How::Own`]. A piece of 64 KiB
+/// takes no memory if all its bytes are 0. After an error nothing is mapped at `base`.
 ///
 /// # Safety
 /// `base` and `len` are those of a mapping that [`map`] returned in the parent process, and no reference of this

@@ -19,12 +19,12 @@ use crate::wake::lock::Guard;
 type State = PipeEndLocked<Reading, Ended>;
 
 impl DataConsumer {
-    /// Returns the number of bytes in one element of the pipe. Does not block, whatever other threads do with this end.
+    /// Returns the number of bytes in one element of the pipe. Does not block, whatever other threads do with the end.
     pub fn element(&self) -> usize {
         self.shared.shape.element as usize
     }
 
-    /// Returns the number of bytes in the pipe's buffer. Does not block, whatever other threads do with this end.
+    /// Returns the number of bytes in the pipe's buffer. Does not block, whatever other threads do with the end.
     pub fn capacity(&self) -> usize {
         self.shared.shape.capacity as usize
     }
@@ -52,8 +52,8 @@ impl DataConsumer {
         deferred::run_if_failed(self.shared.read(as_uninit(out), What::Some, deadline.into()))
     }
 
-    /// Reads as [`read_some`](Self::read_some) does, into memory that need not be initialized. Returns the bytes that
-    /// were read: the first ones of `out`, which are initialized now.
+    /// Reads as [`read_some`](Self::read_some) does, into memory that need not be initialized. Returns the read bytes:
+    /// the first bytes of `out`, which are initialized now.
     ///
     /// ```
     /// use std::mem::MaybeUninit;
@@ -89,7 +89,7 @@ impl DataConsumer {
         deferred::run_if_failed(self.shared.read(as_uninit(out), What::Whole, deadline.into()).map(|_| ()))
     }
 
-    /// Copies the unread bytes of the pipe into `out`, at least one element, and leaves those bytes in the pipe for the
+    /// Copies the unread bytes of the pipe into `out`, at least one element, and leaves the bytes in the pipe for the
     /// next read. Returns the number of bytes copied: 0 at the end of the stream, or if `out` is empty.
     ///
     /// # Errors
@@ -113,8 +113,8 @@ impl DataConsumer {
     }
 
     /// Returns the unread bytes, at least one element, to be read in place; waits for an element until `deadline`. The
-    /// bytes are contiguous in memory: if they continue at the start of the buffer, the next call returns the rest. If
-    /// no bytes are returned, the stream has ended.
+    /// bytes are contiguous in memory: if unread bytes continue at the start of the buffer, the next call returns the
+    /// rest. If no bytes are returned, the stream has ended.
     ///
     /// Other threads cannot read while the returned value exists.
     ///
@@ -124,8 +124,8 @@ impl DataConsumer {
         deferred::run_if_failed(self.shared.begin(deadline.into(), || ()))
     }
 
-    /// Returns the next unread bytes as [`begin_read`](Self::begin_read) does, as a view that [owns
-    /// itself](crate::owned).
+    /// Returns the next unread bytes as [`begin_read`](Self::begin_read) does, in an [owned](crate::owned) form without
+    /// a lifetime.
     ///
     /// # Errors
     /// As [`DataConsumer::begin_read`].
@@ -139,9 +139,9 @@ impl DataConsumer {
         deferred::run_if_failed(consumer.shared.begin(deadline.into(), || kept.take().expect("there is one view")))
     }
 
-    /// Returns an interrupter: with it another thread can make the calls that wait on this end fail, as with [the
-    /// interrupter of a channel](crate::Channel::interrupter). A thread that holds [`Unread`] is not interrupted; nor
-    /// is a `splice_to` that waits for its descriptor.
+    /// Returns an interrupter. With the interrupter another thread can make the calls that wait on the end fail, as
+    /// with [the interrupter of a channel](crate::Channel::interrupter). A thread that holds [`Unread`] is not
+    /// interrupted; nor is a `splice_to` that waits for its descriptor.
     pub fn interrupter(&self) -> Interrupter {
         let pipe: Weak<ConsumerShared> = Arc::downgrade(&self.shared);
         self.channel().interrupter().of_pipe(pipe)
@@ -150,7 +150,7 @@ impl DataConsumer {
 
 /// Returns initialized bytes as memory to be written, for functions that fill uninitialized memory.
 fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] {
-    // SAFETY: the memory and the layout are the same. Functions of this module write only initialized bytes through this
+    // SAFETY: the memory and the layout are the same. Functions of this module write only initialized bytes through the
     // slice.
     unsafe { &mut *(std::ptr::from_mut(bytes) as *mut [MaybeUninit<u8>]) }
 }
@@ -173,14 +173,15 @@ impl ConsumerShared {
     }
 
     /// Returns whether a read would return at once: at least one element can be read, the stream has ended, or the
-    /// producer's counter is impossible, which the read reports as an error.
+    /// producer's counter is impossible. The read then reports an impossible counter as an error.
     pub(super) fn has_news(&self, state: &mut State) -> bool {
         let element = u64::from(state.index.shape().element);
         self.look(state).is_err() || state.ended.is_some() || state.index.available() >= element
     }
 
-    /// Updates the number of unread bytes, from the number of bytes written that the producer has published. Fails with
-    /// [`Error::BadPeer`] if that number is impossible, and ends the stream then. Does nothing if the stream has ended.
+    /// Updates the number of unread bytes, from the number of bytes written that the producer has published. If the
+    /// published number is impossible, fails with [`Error::BadPeer`] and ends the stream. Does nothing if the stream
+    /// has ended.
     pub(super) fn refresh(&self, state: &mut State) -> Result<(), Error> {
         if state.ended.is_none() && state.index.refresh(&self.end.memory).is_err() {
             let error = self.end.break_off();
@@ -208,8 +209,8 @@ impl ConsumerShared {
         Ok(())
     }
 
-    /// Waits until `needed` bytes can be read or the stream has ended, in which case fewer bytes may be unread. Fails
-    /// if `deadline` passes first.
+    /// Waits until `needed` bytes can be read or the stream has ended; then fewer bytes may be unread. Fails if
+    /// `deadline` passes first.
     fn wait_for(&self, state: &mut Guard<'_, State>, needed: u64, deadline: Deadline) -> Result<(), Error> {
         if state.index.available() >= needed || state.ended.is_some() {
             return Ok(());
@@ -223,10 +224,10 @@ impl ConsumerShared {
             let State { index, sleeper, .. } = &mut **state;
             let memory = &self.end.memory;
             self.end.wait::<Reading>(sleeper, deadline, || {
-                // The producer publishes the end after the last bytes, so this reads the end before it reads the number
-                // of bytes.
+                // The producer publishes the end after the last bytes. So the end is read here before the number of
+                // bytes.
                 let finished = Reading::is_finished(memory);
-                // An impossible counter ends this wait; `look` below reports it.
+                // An impossible counter ends the wait; `look` below reports the counter.
                 Ok(index.refresh(memory).is_err() || index.available() >= needed || finished)
             })
         };
@@ -256,8 +257,7 @@ impl ConsumerShared {
         if Reading::is_finished(&self.end.memory) { Ended::Finished } else { Ended::Failed(Error::PeerClosed) }
     }
 
-    /// Reads into `out`. Returns the number of bytes that were read, which are the first ones of `out`; all of these were
-    /// written.
+    /// Reads into `out`. Returns the number of bytes read: the first bytes of `out`, all of which were written.
     fn read(&self, out: &mut [MaybeUninit<u8>], what: What, deadline: Deadline) -> Result<usize, Error> {
         if out.is_empty() {
             return Ok(0);
@@ -327,11 +327,11 @@ impl ConsumerShared {
     }
 }
 
-/// The next unread bytes of a data pipe, in the shared memory where the producer wrote them. If this value is dropped
+/// The next unread bytes of a data pipe, in the shared memory where the producer wrote them. If the value is dropped
 /// without [`consume`](Self::consume), all the bytes stay unread.
 ///
 /// **The bytes are untrusted**: unlike ordinary bytes, they may change during the read, because the producer can still
-/// write to the memory. So this type gives no `&[u8]`, except by [`trusted`](Self::trusted). If a decision depends on
+/// write to the memory. So `Unread` gives no `&[u8]`, except by [`trusted`](Self::trusted). If a decision depends on
 /// some of the bytes, copy these bytes once, and decide by the copy.
 ///
 /// Example: [a pipe](crate::pipe).
@@ -350,8 +350,8 @@ impl<K> Unread<'_, K> {
         &self.kept
     }
 
-    /// Returns the number of these unread bytes, a whole number of elements; 0 at the end of the stream. The number
-    /// does not change while this value exists.
+    /// Returns the number of the unread bytes, a whole number of elements; 0 at the end of the stream. The number does
+    /// not change while the `Unread` exists.
     pub fn len(&self) -> usize {
         self.span.len
     }
@@ -361,7 +361,7 @@ impl<K> Unread<'_, K> {
         self.span.len == 0
     }
 
-    /// Fills all of `out` with the unread bytes from byte `offset` of this value on. The bytes stay unread.
+    /// Fills all of `out` with the unread bytes from byte `offset` on. The bytes stay unread.
     ///
     /// # Panics
     /// If there are fewer bytes; in the child of a `fork`, which does not have the memory.
@@ -375,8 +375,8 @@ impl<K> Unread<'_, K> {
         self.pipe.end.memory.read(span, as_uninit(out));
     }
 
-    /// Returns a pointer to the first byte: [`len`](Self::len) bytes are readable there as long as this value exists.
-    /// Use it for system calls and other code that tolerates bytes that change.
+    /// Returns a pointer to the first byte: [`len`](Self::len) bytes are readable there as long as the `Unread` exists.
+    /// Use the pointer for system calls and other code that tolerates changing bytes.
     pub fn as_ptr(&self) -> *const u8 {
         self.pipe.end.memory.at(self.span)
     }
@@ -384,15 +384,15 @@ impl<K> Unread<'_, K> {
     /// Returns the bytes as a slice of the shared memory, without a copy.
     ///
     /// # Safety
-    /// The producer, and any other process that had this pipe's memory, must not change the bytes already written. If a
+    /// The producer, and any other process that had the pipe's memory, must not change the bytes already written. If a
     /// process changes such bytes, the behaviour of this process is undefined.
     ///
     /// # Panics
     /// In the child of a `fork`, which does not have the memory.
     pub unsafe fn trusted(&self) -> &[u8] {
         assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
-        // SAFETY: the bytes are inside the mapping, which `self` keeps. They do not change by the caller's promise, and
-        // are not given back to the producer as long as `self` is borrowed.
+        // SAFETY: the bytes are inside the mapping, which `self` keeps. No process changes the bytes, as the caller
+        // promises, and they are not given back to the producer as long as `self` is borrowed.
         unsafe { std::slice::from_raw_parts(self.as_ptr(), self.span.len) }
     }
 

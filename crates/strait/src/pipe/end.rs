@@ -18,14 +18,14 @@ const DOORBELLS: usize = 64;
 /// The writing or the reading side of a data pipe: the operations on shared memory that differ between the two sides.
 pub(super) trait Side {
     /// Records in this side's sleep word, in the shared memory, that this side is about to sleep. If the other side
-    /// then writes or reads bytes, it sends a doorbell (an empty message). After this call the caller must look once
+    /// then writes or reads bytes, it sends a doorbell (an empty message). After the call the caller must look once
     /// more for bytes or room, and may sleep only then.
     fn arm<W: Words>(words: &W);
-    /// Clears this side's sleep word, so that this side counts as awake. Returns whether the other side has already
-    /// taken the sleeper: then a doorbell (an empty message that wakes this side) is in flight or about to be sent.
+    /// Clears this side's sleep word: this side counts as awake. Returns whether the other side has already taken the
+    /// sleeper: then a doorbell (an empty message that wakes this side) is in flight or about to be sent.
     fn disarm(words: &impl Words) -> bool;
-    /// Returns two words of the shared memory, where each side publishes the CPU on which the side runs: first the word
-    /// of this side, then that of the other side.
+    /// Returns two words of the shared memory in which the sides publish the CPU on which they run: first the word of
+    /// this side, then the word of the other side.
     fn cpus(memory: &PipeMemory) -> (&AtomicU32, &AtomicU32);
 }
 
@@ -72,8 +72,8 @@ pub(super) enum Waited {
 }
 
 impl PipeCore {
-    /// Publishes to the other side the number of the CPU on which this thread runs now, if it has changed since the
-    /// last time.
+    /// Publishes to the other side the number of the CPU on which the calling thread runs, if the number has changed
+    /// since the last time.
     #[inline]
     pub(super) fn publish_cpu<S: Side>(&self, sleeper: &mut Sleeper) {
         publish_cpu(&mut sleeper.cpu, S::cpus(&self.memory).0, os::current_cpu());
@@ -86,8 +86,8 @@ impl PipeCore {
         self.channel.end.break_off(Error::BadPeer("an impossible counter in a data pipe"))
     }
 
-    /// Receives one doorbell; waits for it until `deadline`. Fails with [`Error::BadPeer`] if the other side sent a
-    /// message that is not empty.
+    /// Receives one doorbell; waits for a doorbell until `deadline`. Fails with [`Error::BadPeer`] if the other side
+    /// sent a message that is not empty.
     fn take_doorbell(&self, deadline: Deadline) -> Result<(), Error> {
         match self.channel.recv_into(&mut [], deadline) {
             Ok(doorbell) => {
@@ -102,7 +102,7 @@ impl PipeCore {
         }
     }
 
-    /// Receives the doorbells that have arrived, for a wait set that asks whether this end is ready. Before each
+    /// Receives the doorbells that have arrived, for a wait set that asks whether the end is ready. Before each
     /// receive, checks whether a doorbell is there: a failed receive would make the wait set ask again. Returns the
     /// reason why no more doorbells were received: usually [`Error::WouldBlock`].
     pub(super) fn take_doorbells_quietly(&self) -> Error {
@@ -130,7 +130,7 @@ impl PipeCore {
 
     /// Waits until `ready` returns true, the other end has closed, or the deadline has passed, which is an error.
     /// `ready` looks for the bytes or the room that the caller needs. If the other end has closed, the caller must look
-    /// once more for what the other end did before.
+    /// once more: the other end may have read or written before.
     pub(super) fn wait<S: Side>(
         &self,
         sleeper: &mut Sleeper,

@@ -15,7 +15,8 @@
 //! ```
 //!
 //! [`Room`] and [`Unread`] are the parts of the buffer that the producer fills and the consumer reads in place. Both
-//! ends can be sent in messages and be members of a wait set, and each notices when the process of the other dies.
+//! ends can be sent in messages and be members of a wait set, and each end notices when the process of the other end
+//! dies.
 
 // Data pipes: one-way streams of bytes in shared memory.
 //
@@ -23,9 +24,9 @@
 // Bytes and counters are in the memory ([`stream`](crate::ring::stream)); in steady flow nothing else is used. The
 // channel carries *doorbells*: empty messages to a side whose sleep word says that the side sleeps. So a data-pipe end
 // has the abilities of a channel end: a program can send the end ([`pipe_end`]) and wait for it in a wait set
-// ([`watch`]), and the end notices when the other process dies. Only a side that sleeps costs a doorbell.
+// ([`watch`]), and the end notices when the other process dies. Only a sleeping side costs a doorbell.
 //
-// [`pipe_end`] defines the two ends, [`producer`] and [`consumer`] write and read, [`end`] has what both do, and
+// [`pipe_end`] defines the two ends, [`producer`] and [`consumer`] write and read, [`end`] has the code of both, and
 // [`splice`] moves bytes between a pipe and a descriptor.
 //
 // [`pipe_end`]: crate::channel::pipe_end
@@ -72,10 +73,10 @@ use crate::wake::Wait;
 /// ```
 ///
 /// # The end of the stream
-/// When a producer is dropped, its consumer reads what was written, and then the end: 0 bytes. When the producer's
-/// process *dies*, the consumer reads what was written, and then gets [`Error::PeerClosed`]. If the consumer is dropped
-/// or its process dies, the producer gets [`Error::PeerClosed`], at the latest when the pipe is full. If the producer
-/// is dropped after that error, the stream counts as incomplete, and no consumer gets the end of the stream.
+/// When a producer is dropped, its consumer reads all written bytes, and then the end: 0 bytes. When the producer's
+/// process *dies*, the consumer reads all written bytes, and then gets [`Error::PeerClosed`]. If the consumer is
+/// dropped or its process dies, the producer gets [`Error::PeerClosed`], at the latest when the pipe is full. If the
+/// producer is dropped after this error, the stream counts as incomplete, and no consumer gets the end of the stream.
 ///
 /// # Cost
 /// Writing and reading cost one copy each, or no copy with [`DataProducer::begin_write`] and
@@ -159,8 +160,8 @@ impl PipeOptions {
         self
     }
 
-    /// Sets whether the kernel allocates all memory of the pipe when it is made, so that the first pass through the
-    /// buffer is as fast as later passes.
+    /// Sets whether the kernel allocates all memory of the pipe when the pipe is made, so that the first pass through
+    /// the buffer is as fast as later passes.
     #[must_use]
     pub fn prefault(mut self, wanted: bool) -> Self {
         self.prefault = wanted;
@@ -182,7 +183,7 @@ impl PipeOptions {
         self
     }
 
-    /// Creates the data pipe with these options, and returns its two ends.
+    /// Creates the data pipe with the options `self`, and returns its two ends.
     ///
     /// # Errors
     /// [`Error::NoMemory`] if the capacity is more than there can be; [`Error::NoDescriptors`]; [`Error::System`];

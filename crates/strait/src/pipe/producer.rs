@@ -15,16 +15,16 @@ use crate::os::fault;
 use crate::ring::stream::{Span, Writing};
 use crate::wake::lock::Guard;
 
-/// The part of the writing end's state that only one thread at a time uses.
+/// The state of the writing end of a data pipe that one thread at a time uses.
 type State = PipeEndLocked<Writing, Error>;
 
 impl DataProducer {
-    /// Returns the number of bytes in one element of the pipe. Does not block, whatever other threads do with this end.
+    /// Returns the number of bytes in one element of the pipe. Does not block, whatever other threads do with the end.
     pub fn element(&self) -> usize {
         self.shared.shape.element as usize
     }
 
-    /// Returns the number of bytes in the pipe's buffer. Does not block, whatever other threads do with this end.
+    /// Returns the number of bytes in the pipe's buffer. Does not block, whatever other threads do with the end.
     pub fn capacity(&self) -> usize {
         self.shared.shape.capacity as usize
     }
@@ -55,8 +55,8 @@ impl DataProducer {
     /// bytes at once.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if `bytes` is longer than the [capacity](Self::capacity); [`Error::NotElements`] if it is
-    /// not a whole number of elements; otherwise as [`DataProducer::write_some`].
+    /// [`Error::OutOfRange`] if `bytes` is longer than the [capacity](Self::capacity); [`Error::NotElements`] if
+    /// `bytes` is not a whole number of elements; otherwise as [`DataProducer::write_some`].
     pub fn write_whole(&self, bytes: &[u8], deadline: impl Into<Deadline>) -> Result<(), Error> {
         deferred::run_if_failed(self.shared.write(bytes, true, deadline.into()).map(|_| ()))
     }
@@ -99,9 +99,9 @@ impl DataProducer {
         deferred::run_if_failed(producer.shared.begin(deadline.into(), || kept.take().expect("there is one view")))
     }
 
-    /// Ends the stream without dropping this end, on which nothing can be written any more. Waits until `deadline` for
-    /// other threads that write. The consumer reads what was written, and then the end of the stream. A second call
-    /// does nothing.
+    /// Ends the stream without dropping the end; nothing can be written any more. Waits until `deadline` for other
+    /// threads that write. The consumer reads all written bytes, and then the end of the stream. A second call does
+    /// nothing.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] and [`Error::TimedOut`] while another thread waits or holds [`Room`];
@@ -111,9 +111,9 @@ impl DataProducer {
         deferred::run_if_failed(self.shared.finish(deadline.into()))
     }
 
-    /// Returns an interrupter: with it another thread can make the calls that wait on this end fail, as with [the
-    /// interrupter of a channel](crate::Channel::interrupter). A thread that holds [`Room`] is not interrupted; nor is
-    /// a `splice_from` that waits for its descriptor.
+    /// Returns an interrupter. With the interrupter another thread can make the calls that wait on the end fail, as
+    /// with [the interrupter of a channel](crate::Channel::interrupter). A thread that holds [`Room`] is not
+    /// interrupted; nor is a `splice_from` that waits for its descriptor.
     pub fn interrupter(&self) -> Interrupter {
         let pipe: Weak<ProducerShared> = Arc::downgrade(&self.shared);
         self.channel().interrupter().of_pipe(pipe)
@@ -244,7 +244,7 @@ impl ProducerShared {
     }
 }
 
-/// Free room in a data pipe, in the shared memory where the consumer will read it, to be filled in place. If this value
+/// Free room in a data pipe, in the shared memory where the consumer will read it, to be filled in place. If the value
 /// is dropped without [`commit`](Self::commit), the consumer gets no bytes.
 ///
 /// Example: [room that is filled in place](crate::pipe::DataProducer::begin_write).
@@ -263,29 +263,29 @@ impl<K> Room<'_, K> {
         &self.kept
     }
 
-    /// Returns the number of free bytes in this room, a whole number of elements.
+    /// Returns the number of free bytes in the room, a whole number of elements.
     pub fn len(&self) -> usize {
         self.span.len
     }
 
-    /// Returns `false` always: this room is for at least one element.
+    /// Returns `false` always: the room is for at least one element.
     pub fn is_empty(&self) -> bool {
         self.span.len == 0
     }
 
-    /// Returns the bytes of this room, to be written to. If you commit bytes that you have not written, the consumer
-    /// reads the old content of the buffer: zeroes, or bytes that went through this pipe before.
+    /// Returns the bytes of the room, to be written to. If you commit bytes that you have not written, the consumer
+    /// reads the old content of the buffer: zeroes, or bytes that went through the pipe before.
     ///
     /// # Panics
     /// In the child of a `fork`, which does not have the memory.
     pub fn as_uninit_mut(&mut self) -> &mut [MaybeUninit<u8>] {
         assert!(!self.pipe.end.channel.end.born.is_elsewhere(), "{}", Error::Forked);
-        // SAFETY: the span is free, and only the holder of the lock, which `self` is, writes to free bytes. Each end
-        // has a mapping of its own. The slice borrows `self`.
+        // SAFETY: the span is free, and only the holder of the lock, `self`, writes to free bytes. Each end has a
+        // mapping of its own. The slice borrows `self`.
         unsafe { self.pipe.end.memory.uninit_mut(self.span) }
     }
 
-    /// Copies `bytes` into this room, from byte `offset` on.
+    /// Copies `bytes` into the room, from byte `offset` on.
     ///
     /// # Panics
     /// If `bytes` do not fit; in the child of a `fork`.
@@ -296,7 +296,7 @@ impl<K> Room<'_, K> {
         self.pipe.end.memory.write(span, bytes);
     }
 
-    /// Publishes the first `len` bytes of this room to the consumer; the rest stays free.
+    /// Publishes the first `len` bytes of the room to the consumer; the rest stays free.
     ///
     /// # Panics
     /// If `len` is more than [`len`](Self::len) or not a whole number of elements; in the child of a `fork`.

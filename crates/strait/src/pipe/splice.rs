@@ -10,8 +10,8 @@ use crate::os::memory;
 
 impl DataConsumer {
     /// Writes up to `most` bytes of the pipe to a file, a socket or another descriptor, straight from the shared
-    /// memory; waits for the first byte until the deadline. Returns the number of bytes written, which are then removed
-    /// from the pipe: 0 at the end of the stream, or if `most` is 0.
+    /// memory; waits for the first byte until the deadline. Removes the written bytes from the pipe, and returns their
+    /// number: 0 at the end of the stream, or if `most` is 0.
     ///
     /// The call makes one `write`, which may block on the descriptor without a limit; the deadline applies to the pipe
     /// only. The write raises neither SIGPIPE nor SIGXFSZ.

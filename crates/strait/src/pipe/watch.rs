@@ -14,12 +14,12 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::ring::stream::{Reading, Writing};
 
-/// A data-pipe end as its wait set sees it. The wait set asks this gate whether the end is ready, before looking at the
+/// A data-pipe end as its wait set sees it. The wait set asks the gate whether the end is ready, before looking at the
 /// end's channel.
 pub(crate) trait Gate: Debug + Send + Sync {
     /// Returns whether the end is ready to read or to write; an error counts as ready. If the end is not ready, sets
-    /// its sleep word, so that a doorbell (an empty message that wakes this side) arrives once the end is ready.
-    /// Returns `None` if another thread is using the end; that thread makes the wait set ask again afterwards.
+    /// its sleep word, so that a doorbell (an empty message that wakes this side) arrives when the end is ready.
+    /// Returns `None` if another thread is using the end; the other thread makes the wait set ask again afterwards.
     fn look(&self) -> Option<Ready>;
 }
 

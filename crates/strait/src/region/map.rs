@@ -11,8 +11,8 @@ use crate::error::Error;
 use crate::quota::Charge;
 use crate::shm::RegionMapping;
 
-/// A mapping of a region in this process. It also holds the charge against the peer that sent the region; the charge is
-/// `None` if no peer is charged.
+/// A mapping of a region in this process, with the charge against the peer that sent the region; the charge is `None`
+/// if no peer is charged.
 pub(super) struct Mapped {
     mapping: RegionMapping,
     _charge: Option<Arc<Charge>>,
@@ -78,22 +78,23 @@ impl RegionMap {
     /// Returns the word of four bytes at byte `offset` of the mapping; `None` if the word is not inside the mapping,
     /// not aligned or not writable. Any process that can write to the region may have written the value that you load.
     ///
-    /// One mapping returns words of one size only, that of its first word; for the other size it returns `None`. Rust's
-    /// memory model does not define atomic accesses of two sizes to the same bytes ([`std::sync::atomic`], *mixed-size
-    /// accesses*). To use words of both sizes, map the region (or the range with the words) once for each size.
+    /// One mapping returns words of one size only, the size of its first word; for the other size it returns `None`.
+    /// Rust's memory model does not define atomic accesses of two sizes to the same bytes ([`std::sync::atomic`],
+    /// *mixed-size accesses*). To use words of both sizes, map the region (or the range with the words) once for each
+    /// size.
     pub fn word32(&self, offset: usize) -> Option<&AtomicU32> {
         self.0.mapping.word32(offset)
     }
 
     /// Returns the word of eight bytes at byte `offset` of the mapping; `None` if the word is not inside the mapping,
-    /// not aligned or not writable. Also returns `None` if this mapping has returned a word of [four
+    /// not aligned or not writable. Also returns `None` if the mapping has returned a word of [four
     /// bytes](Self::word32) before.
     pub fn word64(&self, offset: usize) -> Option<&AtomicU64> {
         self.0.mapping.word64(offset)
     }
 
-    /// Returns the address in this process of the first mapped byte. Other processes may write there at any time:
-    /// access the memory as if every byte were volatile, and never through a reference.
+    /// Returns the address in this process of the first mapped byte. Other processes may write to the mapped bytes at
+    /// any time: access the memory as if every byte were volatile, and never through a reference.
     pub fn as_ptr(&self) -> *mut u8 {
         self.0.mapping.base()
     }
@@ -145,7 +146,7 @@ impl fmt::Debug for RegionView {
 pub struct RegionCopy(pub(super) Mapped);
 
 impl RegionCopy {
-    /// Returns the mapping `mapping`, which this process made as a private copy of its own memory.
+    /// Returns `mapping`, which this process made as a private copy of its own memory, as a `RegionCopy`.
     pub(crate) fn over(mapping: RegionMapping) -> Self {
         Self(Mapped::new(mapping, None))
     }

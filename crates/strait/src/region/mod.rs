@@ -19,14 +19,14 @@
 //!
 //! [`Region::access`] says what the kernel lets a holder do with the memory. A [`RegionMap`] is a mapping of memory
 //! that other processes may change at any time; a [`RegionView`] and a [`RegionCopy`] never change. A [`RegionError`]
-//! names the size of the region, and the bytes that the failed call was about.
+//! names the size of the region, and the bytes of the failed call.
 
 // Regions: shared memory as an object.
 //
 // A [`Region`] is a memfd whose size is sealed. The kernel enforces what each holder may do with the region, by seals
-// and by the mode of the open descriptor. So this module asks the kernel: it checks a region received from a peer anew,
-// and the peer's description of the region only has to agree. [`map`] contains the mappings of a region, and [`writer`]
-// the memory that becomes a sealed region.
+// and by the mode of the open descriptor. So this module asks the kernel about each region received from a peer; the
+// peer's description of the region only has to agree. [`map`] contains the mappings of a region, and [`writer`] the
+// memory that becomes a sealed region.
 
 mod map;
 mod region_error;
@@ -71,12 +71,12 @@ use region_error::Attempt;
 /// # Ok::<(), strait::Error>(())
 /// ```
 ///
-/// A mapping stays valid when the region is dropped. A clone is a handle for the same memory, with the same rights; it
-/// costs no descriptor.
+/// A mapping stays valid when the region is dropped. A clone is a handle for the same memory, with the same rights; a
+/// clone costs no descriptor.
 ///
 /// # Cost
-/// A region needs one descriptor. Making one takes four or five system calls, mapping one takes two or three. The
-/// kernel allocates each page at its first use.
+/// A region needs one descriptor. Making a region takes four or five system calls, mapping a region takes two or three.
+/// The kernel allocates each page at its first use.
 #[derive(Clone)]
 pub struct Region {
     memory: Arc<Memory>,
@@ -92,7 +92,7 @@ struct Memory {
 }
 
 /// The access that a handle of a region permits: writing, reading, or reading of memory that never changes. The kernel
-/// enforces this.
+/// enforces the access.
 ///
 /// ```
 /// use strait::region::{Access, Region};
@@ -104,13 +104,13 @@ struct Memory {
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 pub enum Access {
-    /// `Writable`: this handle permits reading and writing.
+    /// `Writable`: the handle permits reading and writing.
     Writable,
-    /// `ReadOnly`: this handle permits reading only, but the memory may still change. Two kinds of processes can still
-    /// write to it: a process that had the region mapped for writing when [`Region::admit_no_writer`] was called; and,
-    /// if [`Region::reader`] returned this handle, a process with a writable handle.
+    /// `ReadOnly`: the handle permits reading only, but the memory may still change. Two kinds of processes can still
+    /// write to the memory: a process that had the region mapped for writing when [`Region::admit_no_writer`] was
+    /// called; and, if [`Region::reader`] returned the handle, a process with a writable handle.
     ReadOnly,
-    /// `Sealed`: this handle permits reading, and the memory never changes again.
+    /// `Sealed`: the handle permits reading, and the memory never changes again.
     Sealed,
 }
 
@@ -206,7 +206,7 @@ impl Region {
     }
 
     /// Makes a region from the memfd `fd`. The region permits the same accesses as the descriptor. The memfd's size
-    /// must be sealed already, or the memfd must permit seals; then this call seals the size.
+    /// must be sealed already, or the memfd must permit seals; then the call seals the size.
     ///
     /// # Errors
     /// [`Error::NotARegion`] if the descriptor is not a memfd, is a memfd of huge pages (`MFD_HUGETLB`), or its size
@@ -230,7 +230,7 @@ impl Region {
     }
 
     /// Makes a region from the memfd `fd`, which a peer sent as a region of `len` bytes. Fails unless the memfd's size
-    /// is sealed and is `len`; the error is returned with the descriptor. `charge` is the caller's charge against the
+    /// is sealed and is `len`; the descriptor is returned with the error. `charge` is the caller's charge against the
     /// peer, which the region keeps; `None` if no peer is charged.
     pub(crate) fn received(fd: OwnedFd, len: u64, charge: Option<Charge>) -> Result<Self, (Error, OwnedFd)> {
         let facts = match region::facts(fd.as_fd()) {
@@ -246,14 +246,14 @@ impl Region {
         Ok(Self { memory: Arc::new(Memory { fd, len, huge_pages: false, charge: charge.map(Arc::new) }) })
     }
 
-    /// Returns the region's descriptor if no clone of this handle shares the descriptor; otherwise drops this handle
-    /// and returns `None`.
+    /// Returns the region's descriptor if no clone of the handle shares the descriptor; otherwise drops the handle and
+    /// returns `None`.
     pub(crate) fn into_only_fd(self) -> Option<OwnedFd> {
         Arc::into_inner(self.memory).map(|memory| memory.fd)
     }
 
-    /// Returns a new descriptor for the region's memory, which you can give to other libraries. Closing it does not
-    /// affect the region.
+    /// Returns a new descriptor for the region's memory, which you can give to other libraries. Closing the descriptor
+    /// does not affect the region.
     ///
     /// # Errors
     /// [`Error::NoDescriptors`].
@@ -276,8 +276,8 @@ impl Region {
         region::name(self.as_fd())
     }
 
-    /// Returns which access this handle permits now. A process with a writable handle can take away the right to write
-    /// from all handles at any time, by sealing; no process can give this right back.
+    /// Returns which access the handle permits now. A process with a writable handle can take away the right to write
+    /// from all handles at any time, by sealing; no process can give the right back.
     ///
     /// # Errors
     /// [`Error::System`].
@@ -310,9 +310,9 @@ impl Region {
     /// the child has all mappings of this process, also those that this process has removed meanwhile.
     ///
     /// # Errors
-    /// [`Error::StillMapped`] if the region is still mapped for writing after that time, here or in another process (a
-    /// mapping for reading through a writable handle counts too). [`Error::ReadOnly`] if this handle does not permit
-    /// sealing.
+    /// [`Error::StillMapped`] if the region is still mapped for writing after 100 ms, in this process or in another
+    /// process (a mapping for reading through a writable handle counts too). [`Error::ReadOnly`] if the handle does not
+    /// permit sealing.
     pub fn seal(&self) -> Result<(), RegionError> {
         self.seal_memory().map_err(|error| RegionError::of(self, Attempt::Seal, error))
     }
@@ -322,7 +322,7 @@ impl Region {
     }
 
     /// Calls `seal`, which seals the memfd, unless `is_done` says that the region has the seals already. Fails with
-    /// [`Error::ReadOnly`] if this handle does not permit sealing.
+    /// [`Error::ReadOnly`] if the handle does not permit sealing.
     fn seal_unless(
         &self,
         is_done: impl Fn(&Facts) -> bool,
@@ -364,7 +364,7 @@ impl Region {
     /// ```
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] if this handle does not permit sealing; [`Error::System`].
+    /// [`Error::ReadOnly`] if the handle does not permit sealing; [`Error::System`].
     pub fn admit_no_writer(&self) -> Result<(), RegionError> {
         let is_done = |facts: &Facts| !facts.writable && facts.sealable || facts.immutable;
         let sealed = self.seal_unless(is_done, || region::admit_no_writer(self));
@@ -373,8 +373,8 @@ impl Region {
 
     /// Returns a read-only handle for a region that other handles can still write. Needs `/proc`. Does not block.
     ///
-    /// The returned handle cannot be used for writing. But a process of the user who made the region, if `/proc` is
-    /// mounted for it, can reopen the memory behind any handle for writing. Against such a receiver only
+    /// The returned handle cannot be used for writing. But a process of the user who made the region, with `/proc`
+    /// mounted, can reopen the memory behind any handle for writing. Against such a receiver only
     /// [`admit_no_writer`](Self::admit_no_writer) and [`seal`](Self::seal) help.
     ///
     /// # Errors
@@ -399,13 +399,13 @@ impl Region {
         read.map_err(|error| self.failed(offset, len, Attempt::Read, error))
     }
 
-    /// Writes `bytes` to the region, from byte `offset` on, without a mapping: this is the fastest way to fill
-    /// untouched memory. If the kernel refuses the call, this method copies the bytes through a mapping. The kernel
-    /// refuses if another process that received the region, and so shares the open file, has set the file to append.
+    /// Writes `bytes` to the region, from byte `offset` on, without a mapping: the fastest way to fill untouched
+    /// memory. If the kernel refuses the call, `write_at` copies the bytes through a mapping. The kernel refuses if
+    /// another process that received the region, and so shares the open file, has set the file to append.
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if the bytes do not fit; [`Error::ReadOnly`]; [`Error::System`], also if `RLIMIT_FSIZE`
-    /// forbids the write (a mapping is not subject to that limit).
+    /// forbids the write (a mapping is not subject to this limit).
     pub fn write_at(&self, bytes: &[u8], offset: usize) -> Result<(), RegionError> {
         self.write(bytes, offset).map_err(|error| {
             let attempt = Attempt::Write { sealed: self.is_sealed_after(error) };
@@ -437,13 +437,13 @@ impl Region {
     /// Maps a range of the region, in bytes (`..` for all of it), for reading and writing.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] if this handle does not permit writing; otherwise the errors of [`Region::map`].
+    /// [`Error::ReadOnly`] if the handle does not permit writing; otherwise the errors of [`Region::map`].
     pub fn map_writable(&self, range: impl RangeBounds<usize>) -> Result<RegionMap, RegionError> {
         self.map_as(range, How::Write).map(RegionMap)
     }
 
     /// Maps a range of the region, in bytes (`..` for all of it), for reading in place, as ordinary bytes. The region
-    /// must be [sealed](Self::seal). This call asks the kernel whether the region is sealed, so you need not trust the
+    /// must be [sealed](Self::seal). The call asks the kernel whether the region is sealed, so you need not trust the
     /// region's sender.
     ///
     /// # Errors
@@ -453,7 +453,7 @@ impl Region {
     }
 
     /// Maps a range of the region (`..` for all of it) as private memory of this process. The kernel copies each page
-    /// at the first write, so the cost of this call does not depend on the size. The region must be
+    /// at the first write, so the cost of the call does not depend on the size. The region must be
     /// [sealed](Self::seal).
     ///
     /// ```
@@ -509,15 +509,15 @@ impl Region {
         Ok(map::Mapped::new(mapping, self.memory.charge.clone()))
     }
 
-    /// Returns how to map the region for an access `how`; fails with [`Error::NotSealed`] if the region must be sealed
-    /// for it and is not.
+    /// Returns how to map the region for an access `how`. Fails with [`Error::NotSealed`] if the access needs a sealed
+    /// region and the region is not sealed.
     fn permitted(&self, how: How) -> Result<How, Error> {
         if how == How::Write {
             return Ok(how);
         }
         let facts = self.facts()?;
         match how {
-            // Kernels before 6.7 refuse shared mappings of sealed memory, which needs no sharing either.
+            // Kernels before 6.7 refuse shared mappings of sealed memory, and sealed memory needs no sharing.
             How::Read if facts.immutable => Ok(How::Immutable),
             How::Immutable | How::Copy if !(facts.immutable && facts.fixed) => Err(Error::NotSealed),
             how => Ok(how),
@@ -534,7 +534,7 @@ impl Region {
     }
 
     /// Returns the error to report when the kernel has refused a mapping with `error`. `how` is the kind of mapping.
-    /// The result is [`Error::ReadOnly`] if the mapping was for writing and this handle does not permit writing,
+    /// The result is [`Error::ReadOnly`] if the mapping was for writing and the handle does not permit writing,
     /// otherwise `error`. (The handle is checked because a refusal by a sandbox has the same error number.)
     fn why_not(&self, error: Error, how: How) -> Error {
         let asked = how == How::Write && region::is_refusal(error);

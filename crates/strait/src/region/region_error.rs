@@ -8,7 +8,7 @@ use super::Region;
 use crate::error::Error;
 
 /// The error of a call that makes, maps, reads, writes or seals a [`Region`]: the reason, the size of the region, and
-/// the bytes that the call was about. The text names them, and the next step.
+/// the bytes of the call. The text names them, and the next step.
 ///
 /// `?` turns a `RegionError` into an [`Error`], which keeps the reason alone.
 ///
@@ -29,10 +29,10 @@ pub struct RegionError {
     /// The reason why the call failed.
     pub error: Error,
     /// The number of bytes of the region, or of the mapping for a call of a [`RegionMap`](super::RegionMap); for a call
-    /// that makes a region, the number that was asked for. `None` for [`Region::from_fd`].
+    /// that makes a region, the requested number. `None` for [`Region::from_fd`].
     pub size: Option<usize>,
-    /// The bytes that the call was about; `None` for a call about the whole region. A range whose end is `usize::MAX`
-    /// may have been longer.
+    /// The bytes that the call was to map, read or write; `None` for a call about the whole region. A range whose end
+    /// is `usize::MAX` may have been longer.
     pub range: Option<Range<usize>>,
     attempt: Attempt,
 }
@@ -82,7 +82,7 @@ impl RegionError {
         Self { size: Some(size), range: Some(range), ..Self::new(attempt, error) }
     }
 
-    /// Returns what the call was doing, and with which bytes: the first part of the text of this error.
+    /// Returns what the call was doing, and with which bytes: the first part of the error's text.
     pub fn doing(&self) -> String {
         let size = self.size.unwrap_or_default();
         let range = self.range.as_ref().map_or_else(String::new, |range| format!("{range:?}"));

@@ -57,7 +57,7 @@ impl RegionWriter {
 
     /// Seals the memory: returns a region that no process can ever change, and a private copy of this process at the
     /// same address. No byte is copied. The kernel copies a page of the private copy when this process first writes to
-    /// it.
+    /// the page.
     ///
     /// The kernel takes the memory out of this process's page tables, and maps it again page by page at the first use:
     /// the call takes some 0.1 ms for 1 MiB and 80 ms for 256 MiB. No other thread may write to the memory, through a
@@ -78,15 +78,16 @@ impl RegionWriter {
     }
 
     /// In a child of `fork`, which does not have the memory: makes private memory with a copy of the bytes, at the
-    /// address that the memory has in the parent. So addresses that the child knows of the parent stay valid. Call this
-    /// first in the child, before other memory is mapped there.
+    /// address of the memory in the parent. So addresses that the child knows from the parent stay valid. Call this
+    /// function first in the child, before other memory is mapped.
     ///
-    /// The copy has the bytes of the moment of the call. If the parent writes meanwhile, the copy may have some of these
-    /// bytes. The call reads all bytes, and takes memory for those that are not 0.
+    /// The copy has the bytes of the moment of the call. If the parent writes meanwhile, the copy may have some of the
+    /// new bytes. The call reads all bytes. A piece of 64 KiB takes no memory if all its bytes are 0.
     ///
     /// # Errors
-    /// The writer is returned with the error: [`Error::System`] naming `mmap(MAP_FIXED_NOREPLACE)` if something is mapped
-    /// at the address, as the memory itself is in the process that made it, unless it has no bytes; [`Error::NoMemory`].
+    /// The writer is returned with the error: [`Error::System`] naming `mmap(MAP_FIXED_NOREPLACE)` if something is
+    /// mapped at the address, as the memory itself is in the process that made it, unless it has no bytes;
+    /// [`Error::NoMemory`].
     pub fn copy_in_child(mut self) -> Result<RegionCopy, (RegionError, Self)> {
         match self.mapping.copy_in_child(self.region.as_fd()) {
             Ok(()) => Ok(RegionCopy::over(self.mapping)),

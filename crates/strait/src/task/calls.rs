@@ -67,7 +67,7 @@ impl AsyncCallEnd {
     pub async fn call<'a>(&self, request: impl Into<Outgoing<'a>>) -> Result<Message, CallError> {
         let Outgoing { parts, mut handles } = request.into();
         let pending = poll_fn(|context| {
-            // Whether this task is registered to be woken when there is a slot for a call, or room for the request.
+            // Whether the task is registered for a wake-up when there is a slot for a call, or room for the request.
             // After each registration the request is tried once more.
             let (mut awaits_slot, mut awaits_room) = (false, false);
             loop {
@@ -78,8 +78,8 @@ impl AsyncCallEnd {
                     begun => return Poll::Ready(begun),
                 }
                 let blocked_on = blocked_on::take();
-                // Only one of the two at a time: a task that has a slot and finds no room gives the slot back, which
-                // wakes the tasks that wait for a slot.
+                // The task waits for a slot or for room, not for both: a task that has a slot and finds no room gives
+                // the slot back, which wakes the tasks that wait for a slot.
                 match self.get_ref().has_slot() {
                     false if !awaits_slot => {
                         self.get_ref().await_slot(context.waker());
@@ -111,7 +111,7 @@ impl AsyncCallEnd {
 
 impl Source {
     /// Registers a task whose request could not be sent. `blocked_on` is the obstacle of its last attempt, such as
-    /// missing room; the task is woken once another attempt may succeed.
+    /// missing room; the task is woken when another attempt may succeed.
     fn await_room(&self, waker: &Waker, blocked_on: Option<BlockedOn>) {
         let mut to_send = unpoisoned(&self.to_send);
         to_send.retain(|(other, _)| !other.will_wake(waker));
@@ -122,8 +122,8 @@ impl Source {
     }
 
     /// Arms a one-shot event for the channel in the wait set: for reading, and also for writing if a message waits to
-    /// be sent. `to_send` are the tasks whose requests wait. The caller must hold the lock of `to_send`; otherwise this
-    /// thread could replace an event just armed by another thread by an event for an older state.
+    /// be sent. `to_send` are the tasks whose requests wait. The caller must hold the lock of `to_send`; otherwise the
+    /// calling thread could replace an event just armed by another thread by an event for an older state.
     fn arm(&self, to_send: &[(Waker, Option<BlockedOn>)]) {
         let mut blocked = BlockedSends { small_room: self.end.has_deferred(), ..BlockedSends::default() };
         to_send.iter().for_each(|(_, blocked_on)| blocked.add(blocked_on.clone()));

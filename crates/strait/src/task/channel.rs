@@ -38,13 +38,13 @@ impl AsyncChannel {
         self.source.object()
     }
 
-    /// Returns the reactor that this channel is in.
+    /// Returns the reactor of the channel.
     pub fn reactor(&self) -> &Reactor {
         self.source.reactor()
     }
 
-    /// Takes the channel out of the reactor and returns it, for example to send it to another process. Tasks that wait
-    /// for the channel are not woken.
+    /// Takes the channel out of the reactor and returns the channel, for example to send it to another process. Tasks
+    /// that wait for the channel are not woken.
     pub fn into_inner(self) -> Channel {
         self.source.into_object()
     }
@@ -82,7 +82,7 @@ impl AsyncChannel {
     }
 
     /// Calls `receive`, which must not wait, again and again until it returns something else than
-    /// [`Error::WouldBlock`]. Use this method for ways to receive that have no method of their own here:
+    /// [`Error::WouldBlock`]. Use this method for ways to receive without a method of their own here:
     ///
     /// ```no_run
     /// # use strait::{Deadline, Error};
@@ -114,7 +114,7 @@ impl AsyncChannel {
     ) -> Poll<Result<T, Error>> {
         ready!(self.source.poll_turn(context));
         let channel = self.get_ref();
-        // A receive that finds nothing would make the wait set look at the channel once more, which costs two system
+        // A receive that finds nothing would make the wait set look at the channel once more, at the cost of two system
         // calls.
         let received = if channel.is_readable() { receive(channel) } else { Err(Error::WouldBlock) };
         match received {
@@ -167,7 +167,7 @@ impl AsyncChannel {
     }
 
     /// Calls `send`, which must not wait, again and again until it returns something else than [`Error::WouldBlock`].
-    /// Use this method for ways to send that have no method of their own here:
+    /// Use this method for ways to send without a method of their own here:
     ///
     /// ```no_run
     /// # use strait::{Deadline, Error};
@@ -208,8 +208,8 @@ impl AsyncChannel {
     }
 
     /// Registers the task of `context`, whose last attempt to send has failed for lack of something, such as room. The
-    /// task is woken once another attempt may succeed. Returns an error if the channel cannot be armed for that,
-    /// otherwise `Pending`.
+    /// task is woken when another attempt may succeed. Returns an error if the channel cannot be armed, otherwise
+    /// `Pending`.
     fn poll_room<T>(&self, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
         match self.source.wait_for(context.waker(), blocked_on::take()) {
             Ok(()) => Poll::Pending,
@@ -218,17 +218,17 @@ impl AsyncChannel {
     }
 }
 
-/// The sending half of an [`AsyncChannel`], which belongs to one task: see [`AsyncChannel::split`].
+/// The sending half of an [`AsyncChannel`], for one task: see [`AsyncChannel::split`].
 #[derive(Debug)]
 pub struct AsyncSender(Arc<AsyncChannel>);
 
-/// The receiving half of an [`AsyncChannel`], which belongs to one task: see [`AsyncChannel::split`].
+/// The receiving half of an [`AsyncChannel`], for one task: see [`AsyncChannel::split`].
 #[derive(Debug)]
 pub struct AsyncReceiver(Arc<AsyncChannel>);
 
 impl AsyncChannel {
-    /// Splits the end into halves, for two tasks of which one only sends and the other only receives.
-    /// [`AsyncSender::join`] makes the end again. The end is closed when both halves are dropped.
+    /// Splits the end into halves for two tasks: one task only sends and the other only receives. [`AsyncSender::join`]
+    /// makes the end again. The end is closed when both halves are dropped.
     ///
     /// ```no_run
     /// use strait::Error;

@@ -31,7 +31,7 @@
 //
 // A [`Reactor`] is a wait set, and the wakers of the tasks that wait for its members. A driver has to call
 // [`Reactor::turn`] whenever the reactor's descriptor is readable; a runtime needs nothing else. The crate
-// `strait-tokio` does this for tokio. There is no thread.
+// `strait-tokio` is such a driver for tokio. There is no thread.
 //
 // If a task's attempt finds nothing, the task first leaves its waker with the [source]. Then the task arms a one-shot
 // event, and arming looks once more: a message that has arrived in between is an event. So no wake-up is lost. If a
@@ -108,10 +108,10 @@ struct Sources {
     by_key: BTreeMap<u64, Weak<dyn OnEvent>>,
 }
 
-/// A member of a reactor: a channel, a call end or a data-pipe end, to which the reactor passes each event of that
-/// object.
+/// A member of a reactor: a channel, a call end or a data-pipe end. The reactor passes each event of the object to its
+/// member.
 trait OnEvent: Send + Sync {
-    /// Handles an event of this member: wakes the tasks that wait for the event. The caller must hold no lock.
+    /// Handles an event of the member: wakes the tasks that wait for the event. The caller must hold no lock.
     fn on_event(&self, event: Event);
 }
 
@@ -130,7 +130,7 @@ impl Reactor {
         })
     }
 
-    /// Wakes the tasks whose channels, data pipes or calls are ready; returns the number of events handled. Call this
+    /// Wakes the tasks whose channels, data pipes or calls are ready; returns the number of events handled. Call `turn`
     /// when the reactor's descriptor is readable, until it returns 0. Does not block. The wakers of the tasks are
     /// called without a lock held.
     ///
@@ -144,7 +144,7 @@ impl Reactor {
     }
 
     /// Wakes ready tasks as [`turn`](Self::turn) does, for a driver that polls; returns the number of events handled.
-    /// This call usually makes no system call, and neither do the peers that send meanwhile. After this call the
+    /// The call usually makes no system call, and neither do the peers that send meanwhile. After the call the
     /// reactor's descriptor does not become readable until [`rest`](Self::rest) has returned 0 or `turn` was called. A
     /// driver that wants to sleep on the descriptor therefore calls `rest` again and again until it returns 0; any
     /// other result is a number of events handled.
@@ -159,11 +159,11 @@ impl Reactor {
 
     /// Wakes ready tasks as [`look`](Self::look) does, before the driver sleeps; returns the number of events handled.
     /// If the result is 0, the reactor's descriptor is readable now, or becomes readable as soon as there is something
-    /// to do. So the driver may wait for the descriptor with `EPOLLET`. Otherwise call this or [`look`](Self::look)
+    /// to do. So the driver may wait for the descriptor with `EPOLLET`. Otherwise call `rest` or [`look`](Self::look)
     /// again.
     ///
     /// # Errors
-    /// As [`WaitSet::wait`]. After an error, call this again too.
+    /// As [`WaitSet::wait`]. After an error, call `rest` again too.
     pub fn rest(&self) -> Result<usize, Error> {
         self.run_once(WaitSet::park)
     }
@@ -187,8 +187,8 @@ impl Reactor {
     }
 
     /// Returns whether there is more to do although [`turn`](Self::turn) has returned 0: a call of `turn` stops after a
-    /// certain time. Needed only by a driver that waits with `EPOLLET`, which tells it only once that the descriptor is
-    /// readable. Makes no system call.
+    /// certain time. Needed only by a driver that waits with `EPOLLET`, because the kernel then tells only once that
+    /// the descriptor is readable. Makes no system call.
     pub fn has_more(&self) -> bool {
         self.shared.set.has_more()
     }
@@ -197,8 +197,8 @@ impl Reactor {
         &self.shared.set
     }
 
-    /// Registers a new member: chooses the member's key in the wait set, makes the member by calling `make` with this
-    /// key, and returns the member. Events with this key go to the member as long as the member exists.
+    /// Registers a new member: chooses the member's key in the wait set, makes the member by calling `make` with the
+    /// key, and returns the member. Events with the key go to the member as long as the member exists.
     fn enter<T: OnEvent + 'static>(&self, make: impl FnOnce(u64) -> T) -> Arc<T> {
         let mut sources = unpoisoned(&self.shared.sources);
         let key = sources.next;

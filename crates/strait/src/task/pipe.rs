@@ -28,7 +28,7 @@ pub struct AsyncConsumer {
 }
 
 /// Calls `attempt` and returns its result. If `attempt` fails with [`Error::WouldBlock`], returns `Pending` instead,
-/// and registers the task, which is woken when the data-pipe end may be ready: to read or to write, as `interest` says.
+/// and registers the task: it is woken when the data-pipe end may be ready to read or to write, as `interest` says.
 fn or_wait<T, O: Object>(
     attempt: impl FnOnce() -> Result<T, Error>,
     source: &Source<O>,
@@ -77,7 +77,7 @@ impl AsyncProducer {
     }
 
     /// Writes as much of `bytes` as there is room for, as the future of [`write`](Self::write) does; for futures
-    /// written by hand. If there is no room, returns `Pending`, and the task of `context` is woken when there is some.
+    /// written by hand. If there is no room, returns `Pending`, and the task of `context` is woken when there is room.
     ///
     /// # Errors
     /// As [`AsyncProducer::write`].
@@ -100,8 +100,7 @@ impl AsyncProducer {
         Ok(())
     }
 
-    /// Ends the stream without dropping this end, as [`DataProducer::finish`] does; waits for other threads that
-    /// write.
+    /// Ends the stream without dropping the end, as [`DataProducer::finish`] does; waits for other threads that write.
     ///
     /// # Cancel safety
     /// If the future is dropped before it is ready, the stream has not ended.
@@ -113,7 +112,7 @@ impl AsyncProducer {
     }
 
     /// Ends the stream, as the future of [`finish`](Self::finish) does; for futures written by hand. Returns `Pending`
-    /// while another thread uses this end; then the task of `context` is woken.
+    /// while another thread uses the end; then the task of `context` is woken.
     ///
     /// # Errors
     /// As [`AsyncProducer::finish`].
@@ -121,7 +120,7 @@ impl AsyncProducer {
         or_wait(|| self.get_ref().finish(Deadline::NOW), &self.source, Interest::Writable, context)
     }
 
-    /// Waits for room and returns it, to be filled in place, as [`DataProducer::begin_write`] does.
+    /// Waits for room and returns the room, to be filled in place, as [`DataProducer::begin_write`] does.
     ///
     /// # Errors
     /// As [`DataProducer::begin_write`], except the errors of the deadline.
@@ -171,8 +170,8 @@ impl AsyncConsumer {
         or_wait(|| self.get_ref().read_some(out, Deadline::NOW), &self.source, Interest::Readable, context)
     }
 
-    /// Reads as [`poll_read`](Self::poll_read) does, into memory that need not be initialized. Returns the bytes that were
-    /// read: the first ones of `out`, which are initialized now.
+    /// Reads as [`poll_read`](Self::poll_read) does, into memory that need not be initialized. Returns the read bytes:
+    /// the first bytes of `out`, which are initialized now.
     ///
     /// # Errors
     /// As [`AsyncConsumer::read`].
@@ -185,7 +184,7 @@ impl AsyncConsumer {
         or_wait(|| source.object().read_some_uninit(out, Deadline::NOW), source, Interest::Readable, context)
     }
 
-    /// Waits for bytes and returns them, to be read in place, as [`DataConsumer::begin_read`] does.
+    /// Waits for bytes and returns the bytes, to be read in place, as [`DataConsumer::begin_read`] does.
     ///
     /// # Errors
     /// As [`DataConsumer::begin_read`], except the errors of the deadline.

@@ -1,4 +1,4 @@
-//! The objects in a reactor for which tasks wait, with the wakers of these tasks.
+//! The objects in a reactor for which tasks wait, with the wakers of the tasks.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,7 +13,7 @@ use crate::wait_set::source::{EndParts, EndSource};
 use crate::wait_set::{Event, Interest};
 
 /// The greatest number of attempts to send or receive on one channel or data-pipe end in a row, by all tasks and
-/// without a wait. After that many attempts, a task lets other tasks of its runtime run.
+/// without a wait. After so many attempts, a task lets other tasks of its runtime run.
 const MAX_CONSECUTIVE: u32 = 128;
 
 /// An object that a reactor's wait set can hold.
@@ -22,7 +22,7 @@ impl<T: EndSource + Send + Sync + 'static> Object for T {}
 
 /// A channel or a data-pipe end in a reactor, with the tasks that wait for it.
 pub(super) struct Source<T: Object> {
-    /// The channel or data-pipe end; `None` once it was taken out of the reactor.
+    /// The channel or data-pipe end; `None` after it was taken out of the reactor.
     object: Option<T>,
     reactor: Reactor,
     key: u64,
@@ -55,8 +55,8 @@ impl Tasks {
 }
 
 impl<T: Object> Source<T> {
-    /// Puts `object`, a channel or a data-pipe end, into `reactor`. The object enters the reactor's wait set in this
-    /// call, so the call fails at once if the object is already in a wait set.
+    /// Puts `object`, a channel or a data-pipe end, into `reactor`. The object enters the reactor's wait set at once,
+    /// so the call fails if the object is already in a wait set.
     pub(super) fn new(object: T, reactor: &Reactor) -> Result<Arc<Self>, Error> {
         let tasks = Mutex::default();
         let source = reactor.enter(|key| Self {
@@ -84,7 +84,7 @@ impl<T: Object> Source<T> {
         self.reactor.leave(self.key);
         let mut source = self;
         loop {
-            // A call of [`Reactor::turn`] in another thread may be handling an event of this source right now.
+            // A call of [`Reactor::turn`] in another thread may be handling an event of the object right now.
             match Arc::try_unwrap(source) {
                 Ok(mut source) => {
                     let object = source.object.take().expect("taken out once");
@@ -98,7 +98,7 @@ impl<T: Object> Source<T> {
     }
 
     /// Returns `Ready` if the task may make an attempt. After [`MAX_CONSECUTIVE`] attempts in a row without a wait,
-    /// returns `Pending` and wakes the task again at once, so that others run first. Otherwise other tasks of the same
+    /// returns `Pending` and wakes the task again at once, so that other tasks run first. Otherwise other tasks of the
     /// thread, and the runtime's timers, would wait as long as the peer sends.
     pub(super) fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
         let before = self.consecutive.load(Ordering::Relaxed);
@@ -128,7 +128,7 @@ impl<T: Object> Source<T> {
     }
 
     /// Registers a task that could not write. `blocked_on` is the obstacle of its last attempt, such as missing room;
-    /// the task is woken once another attempt may succeed. If the state has changed since the last attempt, the task is
+    /// the task is woken when another attempt may succeed. If the state has changed since the last attempt, the task is
     /// woken soon.
     pub(super) fn wait_for(&self, waker: &Waker, blocked_on: Option<BlockedOn>) -> Result<(), Error> {
         self.consecutive.store(0, Ordering::Relaxed);
