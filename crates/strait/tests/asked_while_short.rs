@@ -1,4 +1,5 @@
-//! What an end is reported as when this process lacks the descriptors to learn where the other end has moved.
+//! Tests of what an end reports about its other end while this process lacks the descriptors to learn where the other
+//! end has moved.
 
 mod common;
 

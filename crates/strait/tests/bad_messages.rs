@@ -1,5 +1,5 @@
-//! Messages that break the program's rules and none of Strait's. When the program reports such a message, the sender
-//! loses its link.
+//! Tests of messages that break the program's rules and none of Strait's. When the program reports such a message, the
+//! sender loses its link.
 //!
 //! The function given to `on_bad_peer` is called for the whole process, so each test runs in a process of its own.
 

@@ -1,4 +1,4 @@
-//! Both ends of a channel travel, in a process that a socket connects with itself.
+//! Tests in which both ends of a channel travel, in a process that a socket connects with itself.
 
 use std::time::Duration;
 

@@ -1,5 +1,5 @@
-//! Tests of calls: from many threads, in both directions, with replies in any order; and of what a caller learns when a
-//! call fails.
+//! Tests of calls: from many threads, in both directions, with replies in any order; and of the error that a caller
+//! gets when a call fails.
 
 mod common;
 

@@ -1,6 +1,6 @@
 //! Tests of processes in two containers that share one mounted directory: each container has namespaces of its own for
-//! users, processes and mounts. Namespaces and memory groups need permissions that not every machine grants; a test that
-//! lacks them prints this and passes.
+//! users, processes and mounts. Namespaces and memory groups need permissions that not every machine grants. A test
+//! without the permissions prints that it lacks them, and passes.
 
 mod common;
 

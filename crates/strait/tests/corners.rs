@@ -1,4 +1,4 @@
-//! Tests of cases in which two features meet; each of these cases once failed.
+//! Tests of cases in which two features meet; each case once failed.
 
 mod common;
 

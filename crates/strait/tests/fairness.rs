@@ -1,5 +1,5 @@
-//! Many busy channels share one link with a quiet channel, a channel of huge messages and two channels that flood and are
-//! never read: each of the other channels keeps its share.
+//! Shows that each channel keeps its share of a link. Many busy channels share one link with a quiet channel, a channel
+//! of huge messages and two channels that flood and are never read.
 //!
 //! Shares are counted in turns, not in time: a turn is one report of a wait set. So the result does not depend on how
 //! the machine schedules the two processes.

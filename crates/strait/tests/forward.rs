@@ -1,4 +1,4 @@
-//! Tests of messages that are forwarded: what arrives, and whether the memory of the message was passed on or copied.
+//! Tests of messages that are forwarded: what arrives, and whether the memory of the message was sent on or copied.
 
 mod common;
 

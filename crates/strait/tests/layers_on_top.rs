@@ -1,5 +1,6 @@
-//! Tests of what a layer on top of the library needs: looking before receiving, single handles, reasons for a close,
-//! counts that only grow, children that are started in another way, and links that end without an accusation.
+//! Tests of the functions that a layer on top of the library needs: looking before receiving, single handles, reasons
+//! for a close, counts that only grow, children that are started in another way, and links that end without an
+//! accusation.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Tests of the limits on what this process holds for peers, and of peers that break the protocol.
+//! Tests of the limits on the resources that this process holds for peers, and of peers that break the protocol.
 //!
 //! Limits hold for a whole process, so each test runs in a process of its own, with peers of its own.
 

@@ -1,5 +1,5 @@
-//! Tests of the lists in [`strait::sandbox`]: a process whose filter allows what the lists say, and ends it for every
-//! other system call, uses all objects of the library.
+//! Tests of the lists in [`strait::sandbox`]: a process uses all objects of the library under a filter that allows only
+//! the listed system calls. The filter ends the process at any other system call.
 
 mod common;
 

@@ -1,4 +1,4 @@
-//! Receiving into a message or as a view: whichever saves a copy.
+//! Tests of receiving into a message or as a view, whichever saves a copy.
 
 use std::fs::File;
 use std::time::Duration;

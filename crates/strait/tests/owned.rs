@@ -1,5 +1,4 @@
-//! Tests of views that own themselves: each is stored, moved to another thread and dropped there, and keeps its end
-//! open.
+//! Tests of owned views: each view is stored, moved to another thread and dropped there, and keeps its end open.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! What `{:?}` prints of each public object: one short line with the object's name. And the descriptors of objects.
+//! Tests of the text that `{:?}` prints for each public object: one short line with the object's name. Also tests the
+//! descriptors of objects.
 
 mod common;
 

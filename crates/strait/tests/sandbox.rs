@@ -2,8 +2,8 @@
 //! call; nothing hangs, and permitted operations still work. `faults/refuse.rs` also refuses single calls, for memfds
 //! and futexes.
 //!
-//! Namespaces and memory groups need permissions that not every machine grants; a test that lacks them prints this and
-//! passes.
+//! Namespaces and memory groups need permissions that not every machine grants. A test without the permissions prints
+//! that it lacks them, and passes.
 
 mod common;
 

@@ -1,5 +1,5 @@
-//! Tests of a process that can map no more memory: it keeps running, and every handle and end that it closes meanwhile
-//! is closed in the end, by threads of the library.
+//! Tests of a process that can map no more memory. The process keeps running, and threads of the library close every
+//! handle and end that the process closes meanwhile.
 
 mod common;
 

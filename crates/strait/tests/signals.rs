@@ -1,4 +1,5 @@
-//! Tests of waits that a signal ends: under a guard each wait ends and nothing is lost; without, each wait goes on.
+//! Tests of waits that a signal ends: under a guard each wait ends and nothing is lost; without a guard each wait goes
+//! on.
 
 mod common;
 

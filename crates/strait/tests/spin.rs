@@ -1,4 +1,4 @@
-//! `STRAIT_SPIN` sets how long the adaptive waits of a process spin, without a change of the program.
+//! Tests of `STRAIT_SPIN`, which sets how long the adaptive waits of a process spin, without a change of the program.
 
 mod common;
 

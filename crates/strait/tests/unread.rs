@@ -1,4 +1,4 @@
-//! Shows that a process which lacks a resource cannot send, rehome or fuse an end with unreceived messages, because the
+//! Shows that a process that lacks a resource cannot send, rehome or fuse an end with unreceived messages, because the
 //! messages travel with the end: the call reports the shortage, and the end is unchanged.
 
 #![allow(missing_docs, reason = "a test")]

@@ -1,4 +1,4 @@
-//! Tests of messages that are values: when a value stays a value, when it becomes bytes, and what becomes of a value
+//! Tests of messages that are values: when a value stays a value, when it becomes bytes, and what happens to a value
 //! that is not received.
 
 mod common;

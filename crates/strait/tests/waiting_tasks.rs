@@ -1,4 +1,5 @@
-//! Tests of tasks that wait to send: each sleeps until the event that ends its wait, and earlier events do not end it.
+//! Tests of tasks that wait to send: each task sleeps until the event that ends its wait, and no other event ends the
+//! wait.
 
 mod common;
 

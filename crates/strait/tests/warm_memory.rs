@@ -1,4 +1,4 @@
-//! The memory that a process keeps for large messages: how much stays warm, and how it is given back.
+//! Tests of the memory that a process keeps for large messages: how much stays warm, and how it is given back.
 
 use std::sync::mpsc::{self, TryRecvError};
 use std::sync::{Mutex, MutexGuard, PoisonError};

@@ -1,5 +1,5 @@
-//! Ends that travel together with their books. Each end's book says what was sent and received, so each message can be
-//! checked wherever the end is: each message arrives once, in order, complete, with its handles.
+//! Ends that travel together with their books. Each end's book lists the messages that were sent and received, so each
+//! message can be checked wherever the end is: each message arrives once, in order, complete, with its handles.
 
 use std::io::{IoSlice, Read, Write};
 use std::os::fd::OwnedFd;
