@@ -8,7 +8,7 @@
 //! # let _ = limits();
 //! ```
 //!
-//! [`Channel::peer_usage`](crate::Channel::peer_usage) says what the peer of a channel holds, and [`on_bad_peer`] calls
+//! [`Channel::peer_usage`](crate::Channel::peer_usage) reports the amounts held for the peer of a channel, and [`on_bad_peer`] calls
 //! a handler when a peer breaks the rules of the protocol.
 
 // Accounts of the resources held for peers: one account for each peer process, and one for each user.
