@@ -248,7 +248,7 @@ impl CallShared {
                     paused = true;
                 }
                 Err(error) => {
-                    // A message that came just before the error counts.
+                    // The messages received just before the error may contain what `find` looks for.
                     let found = find(&mut routes);
                     return (found.ok_or(error), routes);
                 }

@@ -2,7 +2,7 @@
 //!
 //! ```text
 //! offset from the end   what
-//!    -16   u64   number of the call, chosen by the caller: no other call of that end has it as long as this one has no answer
+//!    -16   u64   number of the call, chosen by the caller; unique among the caller's calls without an answer
 //!     -8   u8    1 request, 2 reply, 3 there will be no reply, 4 the caller no longer waits
 //!     -7   7×u8  0
 //! ```

@@ -204,8 +204,8 @@ enum ConnectionInput {
 impl PendingConnection {
     fn read_request(&mut self) -> ConnectionInput {
         loop {
-            // The kernel names the sender of a packet before the packet is received. A packet that arrives just now
-            // waits for the next call.
+            // The kernel names the sender of a packet before the packet is received. A packet that arrives after the
+            // kernel was asked waits for the next call.
             let sender = match credentials::of_next_packet(self.socket.as_fd(), closing::close_nobodys) {
                 Ok(Some(next)) if next.has_descriptors => {
                     // The descriptors are not received; closing the socket closes the descriptors.

@@ -218,9 +218,9 @@ fn describe(name: String, found: &Found) -> Result<Listening, Error> {
     })
 }
 
-/// Returns the name directories and the name that a program means by `given`: an absolute path means the name that is
-/// its last part, in the directory before it, and not in `location`. Fails with [`Error::BadName`] if the name is not
-/// valid.
+/// Returns the name directories and the name that a program means by `given`. The last part of an absolute path is the
+/// name, and the rest of the path is the directory, in place of `location`. Fails with [`Error::BadName`] if the name
+/// is not valid.
 pub(super) fn resolve(location: &NameDirectory, given: &str) -> Result<(NameDirectory, String), Error> {
     let (location, name) = if given.starts_with('/') {
         let (directory, name) = parted(Path::new(given)).ok_or(Error::BadName)?;

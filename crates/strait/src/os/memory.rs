@@ -255,7 +255,7 @@ pub(crate) fn discard(base: NonNull<u8>, offset: usize, len: usize) -> bool {
     // peer had written zeroes.
     let discard = |advice| unsafe { mm::madvise(base.as_ptr().add(offset).cast(), len, advice) };
     match call("madvise(MADV_REMOVE)", || discard(Advice::LinuxRemove)) {
-        // The memory is private.
+        // For private memory, MADV_REMOVE fails with EINVAL.
         Err(Errno::INVAL) => call("madvise(MADV_DONTNEED)", || discard(Advice::LinuxDontNeed)).is_ok(),
         removed => removed.is_ok(),
     }

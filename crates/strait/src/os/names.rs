@@ -454,7 +454,7 @@ impl Found {
                 // The file exists, so `/proc` is missing.
                 Err(Errno::NOENT) => Err(failed("connect through /proc", Errno::NOENT)),
                 Err(Errno::AGAIN) if deadline.is_now() => Err(Error::WouldBlock),
-                // A signal may have come right before the sleep.
+                // The sleep ended at its own limit, before the deadline: a signal may have come right before the sleep.
                 Err(Errno::AGAIN) if opened.is_some() && !deadline.has_passed() => Err(Error::Signalled),
                 // Under a guard against signals a sleep without a deadline has a limit too.
                 Err(Errno::AGAIN) if !deadline.has_passed() => continue,

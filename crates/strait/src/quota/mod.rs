@@ -8,8 +8,8 @@
 //! # let _ = limits();
 //! ```
 //!
-//! [`Channel::peer_usage`](crate::Channel::peer_usage) reports the amounts held for the peer of a channel, and [`on_bad_peer`] calls
-//! a handler when a peer breaks the rules of the protocol.
+//! [`Channel::peer_usage`](crate::Channel::peer_usage) reports the amounts held for the peer of a channel, and
+//! [`on_bad_peer`] calls a handler when a peer breaks the rules of the protocol.
 
 // Accounts of the resources held for peers: one account for each peer process, and one for each user.
 //
@@ -462,7 +462,7 @@ pub(crate) struct Charge {
 }
 
 impl Charge {
-    /// Returns the ledger (of a link) with this charge.
+    /// Returns the ledger of the link to which the charge belongs.
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }

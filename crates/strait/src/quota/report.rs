@@ -73,8 +73,8 @@ fn callback() -> Option<Callback> {
     unpoisoned(CALLBACK.get()).clone()
 }
 
-/// The result of reporting a bad message: what became of the link to its sender. The [`on_bad_peer`] callback learns of
-/// the report, unless the message was not received from any process.
+/// The result of reporting a bad message: what happened to the link to its sender. The [`on_bad_peer`] callback learns
+/// of the report, unless the message was not received from any process.
 ///
 /// Example: [a message that is reported](crate::Message::report_bad).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]

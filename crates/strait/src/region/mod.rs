@@ -306,7 +306,7 @@ impl Region {
     /// Seals the region: no process can ever change it again. From then on all handles are [sealed](Access::Sealed).
     ///
     /// Does nothing if the region is sealed already. While the region is mapped for writing, tries again for at most
-    /// 100 ms. The mapping may be that of a child process that another thread is starting: between `fork` and `exec`
+    /// 100 ms. The mapping may belong to a child process that another thread is starting: between `fork` and `exec`
     /// the child has all mappings of this process, also those that this process has removed meanwhile.
     ///
     /// # Errors

@@ -28,7 +28,7 @@ impl Condvar {
         let before = self.notified.load(Ordering::Relaxed);
         drop(guard);
         if futex::wait(&self.notified, before, Scope::Private, limit).is_err() {
-            // The kernel refuses futexes.
+            // The kernel refuses futexes: the thread yields instead of sleeping.
             std::thread::yield_now();
         }
         unpoisoned(mutex)

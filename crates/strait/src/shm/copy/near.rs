@@ -110,7 +110,7 @@ unsafe fn time(from: *const u8, to: *mut u8, by: unsafe fn(*const u8, *mut u8, u
     copies.min().unwrap_or_default()
 }
 
-/// Returns the loops that this processor has.
+/// Returns the copy loops that the processor can run.
 #[cfg(test)]
 pub(super) fn loops() -> Vec<unsafe fn(*const u8, *mut u8, usize)> {
     let mut all: Vec<unsafe fn(*const u8, *mut u8, usize)> = vec![by_sse2];

@@ -55,7 +55,7 @@ impl SharedSet {
             }
             return Ok(());
         }
-        // Peers notify without end.
+        // Peers notify again and again: the descriptor stays readable, so that the driver looks again.
         self.wake_one();
         Ok(())
     }

@@ -117,7 +117,7 @@ impl SharedSet {
         if own.is_deaf(begin) {
             self.drain_found(&mut still, Some(Duration::ZERO), true)?;
         }
-        // The sockets had something.
+        // The sockets had events, so the thread does not sleep.
         let Some(asleep) = still else { return Ok(Slept::Woken) };
         let mut bitmaps: [Option<(Arc<Link>, ReadyBitmapMemory)>; MOST_WORDS - 1] = Default::default();
         let links = unpoisoned(&self.links);
