@@ -158,7 +158,7 @@ impl CallOptions {
         self
     }
 
-    /// Makes a call end from `channel`, with the options `self`. From now on only calls may use the channel, and its
+    /// Makes a call end from `channel`, with these options. From now on only calls may use the channel, and its
     /// other end must be a call end too.
     pub fn over(&self, channel: Channel) -> CallEnd {
         CallEnd { shared: Arc::new(CallShared::new(channel, Routes::new(self.calls, self.requests))) }

@@ -197,7 +197,7 @@ pub fn invited(deadline: impl Into<Deadline>) -> Result<Channel, MeetError> {
 }
 
 impl Options {
-    /// Connects to the listener that invited this process, as [`invited`] does; the channel has the options `self`.
+    /// Connects to the listener that invited this process, as [`invited`] does; the channel has these options.
     ///
     /// # Errors
     /// As [`invited`].

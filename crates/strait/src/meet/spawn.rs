@@ -124,7 +124,7 @@ impl From<Inheritance> for OwnedFd {
 }
 
 impl Options {
-    /// Starts `command`, and makes a channel with the options `self`, as [`CommandExt::spawn_with_channel`] does.
+    /// Starts `command`, and makes a channel with these options, as [`CommandExt::spawn_with_channel`] does.
     ///
     /// # Errors
     /// As [`CommandExt::spawn_with_channel`].
@@ -147,7 +147,7 @@ impl Options {
         Ok((child, channel))
     }
 
-    /// Makes a channel with the options `self` to a process that is started by other means than [`Command`]. Returns
+    /// Makes a channel with these options to a process that is started by other means than [`Command`]. Returns
     /// this process's end, and the [`Inheritance`] of the other process.
     ///
     /// # Errors
@@ -162,7 +162,7 @@ impl Options {
         Ok((channel, Inheritance { socket: theirs, inode }))
     }
 
-    /// Takes this process's end of the channel to its parent, with the options `self`, as [`from_parent`] does.
+    /// Takes this process's end of the channel to its parent, with these options, as [`from_parent`] does.
     ///
     /// # Errors
     /// As [`from_parent`].

@@ -183,7 +183,7 @@ impl PipeOptions {
         self
     }
 
-    /// Creates the data pipe with the options `self`, and returns its two ends.
+    /// Creates the data pipe with these options, and returns its two ends.
     ///
     /// # Errors
     /// [`Error::NoMemory`] if the capacity is more than there can be; [`Error::NoDescriptors`]; [`Error::System`];
