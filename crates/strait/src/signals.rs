@@ -52,8 +52,9 @@
 //! * **Short waits do not end**: for a lock that another thread holds for the time of a copy, and for the lock of a
 //!   name while a listener of this name is made.
 //! * **Calls.** If a signal ends [`CallEnd::call`](crate::call::CallEnd::call) after the request was sent, the call
-//!   fails with `OutcomeUnknown(Signalled)` and is cancelled. [`CallEnd::begin_call`](crate::call::CallEnd::begin_call)
-//!   and [`PendingCall::poll`](crate::call::PendingCall::poll) leave the call in flight.
+//!   fails with `OutcomeUnknown(Signalled)` and is cancelled. To keep a call in flight, make the call with
+//!   [`CallEnd::begin_call`](crate::call::CallEnd::begin_call), and wait with
+//!   [`PendingCall::poll`](crate::call::PendingCall::poll).
 //! * **Invitations.** [`invited`](crate::meet::invited) reads its line only once: if a signal ends the wait later, the
 //!   invitation is used up, as after every failure.
 //!
