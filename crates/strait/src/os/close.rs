@@ -56,7 +56,7 @@ const MNT_ID_UNIQUE: StatxFlags = StatxFlags::from_bits_retain(0x4000);
 /// answer could take as long as the close.
 ///
 /// # Cost
-/// A system call or two. In addition `/proc/self/mountinfo` is read: before Linux 6.8 for each file that is not a
+/// One to three system calls. In addition `/proc/self/mountinfo` is read: before Linux 6.8 for each file that is not a
 /// memfd, and since then for the first file of each mount.
 pub(crate) fn is_harmless(fd: BorrowedFd<'_>) -> bool {
     // The kernel knows these properties without asking the file system.
