@@ -1,9 +1,9 @@
-//! An allocator that counts the bytes that this process has allocated and not freed, so that a leak of memory shows.
+//! Counts the bytes that this process has allocated and not freed, so that a leak of memory shows.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
 
-/// The system's allocator with a counter of allocated bytes.
+/// The system's allocator, with counters of allocated bytes and blocks.
 #[derive(Debug)]
 pub struct Counting;
 
@@ -17,7 +17,7 @@ pub fn bytes() -> u64 {
     BYTES.load(Ordering::Relaxed)
 }
 
-/// Returns the numbers of blocks that this process has allocated and not freed, by the number of bits of their sizes.
+/// Returns the numbers of allocated blocks, by the number of bits of their sizes.
 pub(crate) fn blocks() -> Vec<u64> {
     BLOCKS.iter().map(|count| count.load(Ordering::Relaxed)).collect()
 }
@@ -26,19 +26,20 @@ fn blocks_like(layout: &Layout) -> &'static AtomicU64 {
     &BLOCKS[layout.size().checked_ilog2().map_or(0, |bits| bits as usize + 1).min(BLOCKS.len() - 1)]
 }
 
-// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract.
+// SAFETY: the system's allocator keeps the contract of `GlobalAlloc`, and every call passes its arguments on
+// unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         BYTES.fetch_add(layout.size() as u64, Ordering::Relaxed);
         blocks_like(&layout).fetch_add(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::alloc`, so `System.alloc` may be called.
         unsafe { System.alloc(layout) }
     }
 
     unsafe fn dealloc(&self, block: *mut u8, layout: Layout) {
         BYTES.fetch_sub(layout.size() as u64, Ordering::Relaxed);
         blocks_like(&layout).fetch_sub(1, Ordering::Relaxed);
-        // SAFETY: the caller's promises are passed on.
+        // SAFETY: the caller keeps the contract of `GlobalAlloc::dealloc`; the block comes from `System.alloc`.
         unsafe { System.dealloc(block, layout) }
     }
 }

@@ -15,7 +15,7 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
 }
 
 /// The time for which a thread could have run but had no processor. The file stays open, because it is also read
-/// while no descriptor is free.
+/// while the process can open no descriptor.
 #[derive(Debug)]
 pub(crate) struct Delay(File);
 
@@ -35,8 +35,8 @@ impl Delay {
         self.ran_and_waited().1
     }
 
-    /// Returns the nanoseconds for which the thread has run, and those for which it has waited for a processor; 0 if
-    /// it is gone.
+    /// Returns the nanoseconds for which the thread has run, and those for which the thread has waited for a
+    /// processor; zeroes if the thread is gone.
     pub(crate) fn ran_and_waited(&self) -> (u64, u64) {
         let mut text = [0; 80];
         let len = self.0.read_at(&mut text, 0).unwrap_or(0);

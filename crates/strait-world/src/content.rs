@@ -1,4 +1,4 @@
-//! The content of messages: bytes and files from which the receiver can tell that they are those that were sent.
+//! The content of messages: bytes and files by which a receiver can tell whether it received what was sent.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;

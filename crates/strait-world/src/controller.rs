@@ -24,30 +24,29 @@ use crate::random::{Random, mix};
 use crate::trail::{self, Call};
 use crate::worker::directory;
 
-/// Nanoseconds after which a waiting thread must have noticed that there is a message or an event for it.
+/// Nanoseconds within which a waiting thread must notice a message or an event.
 const NOTICED: u64 = 1_000_000_000;
 
-/// Nanoseconds past its deadline after which the log says where a thread is that has not returned from its call.
+/// Nanoseconds past the deadline of a call after which the log says where the thread is.
 const LATE: u64 = 400_000_000;
 
 /// Nanoseconds past its deadline after which a call counts as hanging.
 const HANGS: u64 = 8_000_000_000;
 
-/// Nanoseconds for which no message may arrive while sent messages are missing, once no process sends any more.
+/// Nanoseconds without a new message after which a missing message counts as lost, once no process sends any more.
 const DRAINED: u64 = 20_000_000_000;
 
-/// The number of times that each thread must have looked at all its ends and found nothing, before a message counts as
-/// missing although the threads were held up.
+/// The number of times that each thread must have looked at all its ends in vain before a message counts as missing
+/// although the threads were held up.
 const LOOKS: u64 = 500;
 
 /// How long the processes may take to end.
 const ENDED: Duration = Duration::from_secs(60);
 
-/// The length of the longest stops and shortages in milliseconds: longer than the library waits for anything by
-/// itself.
+/// The length of the longest stops and shortages in milliseconds: longer than any wait inside the library.
 const LONG: u64 = 2500;
 
-/// Runs worlds until the time is up, at least one.
+/// Runs at least one world, and more until the time is up.
 pub(crate) fn main(arguments: &Arguments) -> ExitCode {
     let begin = Instant::now();
     let first = arguments.seed.unwrap_or_else(|| mix(now()) >> 32);
@@ -71,7 +70,7 @@ pub(crate) fn main(arguments: &Arguments) -> ExitCode {
 struct Worker {
     life: usize,
     child: Child,
-    /// If the process is stopped: since when and until when, in nanoseconds of the shared clock.
+    /// If the process is stopped: the begin and the end of the stop, in nanoseconds of the shared clock.
     stopped: Option<(u64, u64)>,
     short: Option<(Resource, u64)>,
     /// The time of the last look at the process.
@@ -83,13 +82,13 @@ struct Worker {
 #[derive(Default)]
 struct Watch {
     delay: Option<Delay>,
-    /// The last call in which the thread was seen, and for how many nanoseconds the thread had been held up when it
-    /// was first seen in that call.
+    /// The last call in which the thread was seen, and the nanoseconds for which the thread had been held up when the
+    /// call was first seen.
     seen: (u64, u64),
-    /// The last call about which the log says that it is late.
+    /// The last call that the log reports as late.
     told: u64,
-    /// If a message or an event is there for the waiting thread: since when, in which call, and for how many
-    /// nanoseconds the thread had been held up by then.
+    /// If a message or an event is there for the waiting thread: the time at which this process noticed it, the call,
+    /// and the nanoseconds for which the thread had been held up by then.
     overlooked: Option<(u64, u64, u64)>,
 }
 
@@ -104,11 +103,11 @@ struct World {
     lives: usize,
     workers: Vec<Worker>,
     counts: [u32; 4],
-    /// The time of each fault, and a text that says what was done to which process.
+    /// The time of each fault, and a text about the fault and its process.
     log: Vec<(u64, String)>,
 }
 
-/// A mistake: a description, and the end that it is about, if it is about one.
+/// A mistake: a description, and the end that the mistake concerns, if there is one.
 struct Wrong(String, Option<u32>);
 
 impl From<String> for Wrong {
@@ -142,9 +141,9 @@ fn run(seed: u64, arguments: &Arguments) -> Result<String, String> {
     summary
 }
 
-/// Sends a socket again and again, and tells the ledger while it does. Before it sends a socket, Linux waits until it
-/// has looked which sockets nobody can receive any more, if the user has more than 2,024 descriptors in flight. On a
-/// machine with other work this takes seconds, and holds up every process of the user alike.
+/// Sends a socket again and again, and records each such call in the ledger. If the user has more than 2,024
+/// descriptors in flight, Linux searches for sockets that no process can receive any more, before it sends a socket.
+/// On a machine with other work the search takes seconds, and holds up every process of the user.
 fn send_sockets(ledger: &Ledger, over: &AtomicBool) {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (one, other) = pair.expect("two sockets");
@@ -165,8 +164,8 @@ fn send_sockets(ledger: &Ledger, over: &AtomicBool) {
 /// The time between two looks at the machine.
 const NAP: Duration = Duration::from_millis(10);
 
-/// Adds up the time for which the machine as a whole stands still: how much longer short sleeps last than they
-/// should, and for how long the kernel lets nobody [send sockets](send_sockets).
+/// Adds up the time for which the whole machine stands still: by how much short sleeps last too long, and for how
+/// long the kernel blocks [senders of sockets](send_sockets).
 fn notice_pauses(ledger: &Ledger, over: &AtomicBool) {
     let delay = Delay::own();
     while !over.load(SeqCst) {
@@ -188,7 +187,7 @@ impl World {
         let ledger = Ledger::map(memory.as_fd());
         let mut random = Random::new(seed);
         let slots = 5 + random.index(4);
-        // Some worlds have no faults, so that every loss counts as a mistake; some have all kinds of faults.
+        // Some worlds have no faults, so that every loss counts as a mistake; others have all kinds of faults.
         let faults = match random.below(4) {
             0 => 0,
             1 => 31,
@@ -221,7 +220,7 @@ impl World {
         Ok(world)
     }
 
-    /// Starts a process in this slot.
+    /// Starts a process in slot `slot`.
     fn start(&mut self, slot: usize) -> Worker {
         let number = self.lives;
         self.lives += 1;
@@ -260,8 +259,8 @@ impl World {
         self.settle()
     }
 
-    /// Ends the world: has the processes receive everything, check the ends whose other ends are gone, close
-    /// everything and exit. Watches them meanwhile.
+    /// Ends the world: has the processes receive every message, check the ends whose other ends are gone, close
+    /// everything and exit. Watches the processes meanwhile.
     fn settle(&mut self) -> Result<(), Wrong> {
         self.ledger.set_phase(Phase::Drain);
         self.all_come_to(Phase::Drain)?;
@@ -285,7 +284,7 @@ impl World {
         loop {
             self.watch()?;
             let has_come = |walk: &Walk| walk.thread.load(SeqCst) == 0 || walk.done.load(SeqCst) >= phase as u32;
-            // A process that has just been started has not yet recorded how many threads it has.
+            // A process that has just started has not recorded its number of threads yet.
             let all = |life: &Life| life.is_ready.load(SeqCst) != 0 && life.walks.iter().all(has_come);
             if (0..self.workers.len()).all(|at| all(self.life(at))) {
                 return Ok(());
@@ -294,7 +293,7 @@ impl World {
         }
     }
 
-    /// Waits until all messages and ends have arrived that were sent to processes that are alive.
+    /// Waits until all messages and ends sent to living processes have arrived.
     fn drain(&mut self) -> Result<(), Wrong> {
         let (mut since, mut before, mut looks) = (now(), 0, Vec::new());
         let mut known = u64::MAX;
@@ -316,21 +315,22 @@ impl World {
         }
     }
 
-    /// Returns, for each thread of each process, how often it has looked at all its ends and found nothing.
+    /// Returns, for each thread of each process, the number of times that the thread has looked at all its ends in
+    /// vain.
     fn looks(&self) -> Vec<u64> {
         let walks = (0..self.workers.len()).flat_map(|at| &self.life(at).walks);
         walks.filter(|walk| walk.thread.load(SeqCst) != 0).map(|walk| walk.quiet.load(SeqCst)).collect()
     }
 
-    /// Returns the nanoseconds for which the machine as a whole stood still, and for which the threads of all processes
-    /// waited for a processor, all together.
+    /// Returns the nanoseconds for which the whole machine stood still, plus those for which the threads of all
+    /// processes waited for a processor.
     fn held_up(&mut self) -> u64 {
         let delayed: u64 = (0..self.workers.len()).map(|at| self.delayed(at)).sum();
         delayed + self.ledger.pauses.load(SeqCst)
     }
 
-    /// Returns an end that is still in transit, or at which a sent message is still missing, with a description; and
-    /// the number of messages received so far by all ends.
+    /// Returns an end that is in transit or misses a sent message, with a description; and the number of messages
+    /// received so far by all ends.
     fn missing(&self) -> (Option<(u32, String)>, u64) {
         let mut missing = None;
         let mut all = 0;
@@ -360,7 +360,7 @@ impl World {
 impl World {
     fn signal(&self, at: usize, signal: Signal) {
         let pid = Pid::from_child(&self.workers[at].child);
-        // A process that was killed keeps its number until it is waited for.
+        // A killed process keeps its process number until its parent waits for it.
         let _ = kill_process(pid, signal);
     }
 
@@ -420,7 +420,8 @@ impl World {
         }
     }
 
-    /// Limits a process for a while to the descriptors or the address space that it has, or a little more.
+    /// Limits a process for a while to its present number of descriptors or its present address space, or a little
+    /// more.
     fn starve(&mut self, at: usize, resource: Resource) {
         let millis = self.millis();
         let spare = if self.random.one_in(2) { 0 } else { self.random.below(8) };
@@ -444,7 +445,7 @@ impl World {
         let _ = prlimit(Some(Pid::from_child(&self.workers[at].child)), resource, limit);
     }
 
-    /// Ends the stops and shortages whose time is over; all of them if `all`.
+    /// Ends the stops and shortages whose time is over; with `all`, every stop and shortage.
     fn relent(&mut self, all: bool) {
         for at in 0..self.workers.len() {
             if let Some((since, until)) = self.workers[at].stopped
@@ -474,10 +475,10 @@ fn threads_of(pid: u32) -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Returns whether a thread waits for work that the kernel does for all processes, which the thread cannot end: it looks
-/// which sockets nobody can receive any more, before the thread sends another socket; or it has each processor give up
-/// the pages that it holds back, before a memory is sealed. On a machine with other work each can take seconds. Returns
-/// `false` if this process may not see the thread's stack.
+/// Returns whether a thread waits for work that the kernel does for all processes and that the thread cannot end.
+/// Before the thread sends a socket, the kernel may search for sockets that no process can receive any more. Before
+/// the thread seals memory, the kernel has each processor give up the pages that the processor holds back. On a
+/// machine with other work each can take seconds. Returns `false` if this process may not read the thread's stack.
 fn waits_for_kernel(pid: u32, thread: u32) -> bool {
     let stack = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stack")).unwrap_or_default();
     let callers = ["_sendmsg", "lru_add_drain_all"];
@@ -498,7 +499,7 @@ fn address_space(pid: u32) -> Option<u64> {
 
 /// Watching the processes.
 impl World {
-    /// Checks all processes for mistakes: of their own findings, of their end, and of threads that hang.
+    /// Checks all processes for mistakes: mistakes that a process recorded, unexpected ends, and threads that hang.
     fn watch(&mut self) -> Result<(), Wrong> {
         for at in 0..self.workers.len() {
             let (life, number) = (self.life(at), self.workers[at].life);
@@ -522,8 +523,8 @@ impl World {
         Ok(())
     }
 
-    /// Adds up the time for which a thread of a process [waits for the kernel](waits_for_kernel) although its deadline
-    /// is over. A wait counts from one look at the process to the next.
+    /// Adds up the time for which a thread of a process [waits for the kernel](waits_for_kernel) while a call is past
+    /// its deadline. The time counts from one look at the process to the next.
     fn notice_waits_for_kernel(&mut self, at: usize) {
         let life = self.life(at);
         let since = std::mem::replace(&mut self.workers[at].looked, now());
@@ -532,7 +533,7 @@ impl World {
             is_in_call && now() > walk.begin.load(SeqCst) + walk.patience.load(SeqCst)
         };
         let pid = life.pid.load(SeqCst);
-        // Any thread of the process: it may have a lock for which a late thread waits.
+        // The waiting thread can be any thread of the process: it may have a lock that a late thread needs.
         if life.walks.iter().any(is_late) && threads_of(pid).any(|thread| waits_for_kernel(pid, thread)) {
             life.in_kernel.fetch_add(now() - since, SeqCst);
         }
@@ -589,8 +590,8 @@ impl World {
         Ok(())
     }
 
-    /// Returns the nanoseconds for which the threads of a process that use channels have waited for a processor so far,
-    /// all together: one may have a lock that another one needs.
+    /// Returns the nanoseconds for which the threads of a process that use channels have waited for a processor so
+    /// far, summed over the threads: one thread may have a lock that another thread needs.
     fn delayed(&mut self, at: usize) -> u64 {
         let life = self.life(at);
         let mut sum = 0;
@@ -604,8 +605,8 @@ impl World {
         sum
     }
 
-    /// Returns where each thread of a process is in the kernel, as far as this process may know: the functions, without
-    /// their addresses.
+    /// Returns where each thread of a process is in the kernel, as far as this process may read it: the functions,
+    /// without addresses.
     fn all_whereabouts(&self, at: usize) -> String {
         let pid = self.life(at).pid.load(SeqCst);
         let entries = std::fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
@@ -627,7 +628,8 @@ impl World {
         format!("\n  in {} {}", file("wchan"), file("syscall").trim())
     }
 
-    /// Returns whether what a thread waits for at this end is there, or the close of the other end.
+    /// Returns whether the answer, message or request that a thread awaits at `end` is there, or the other end is
+    /// gone for good.
     fn is_there(&self, walk: &Walk, end: u32) -> bool {
         let answer = walk.awaits_answer.load(SeqCst).checked_sub(1);
         let has_come = match answer {
@@ -639,9 +641,9 @@ impl World {
 }
 
 /// Returns whether an end is closed, or its process dead, so that a thread that waits at the other end must notice
-/// soon. An end that is closed in a shortage does not count, nor one that is lost in a shortage: to close such an end
-/// can take a descriptor, for which the library then tries again until it gets one (`docs/reference/limits.md`,
-/// *Closing ends that have moved*).
+/// soon. An end closed in a shortage does not count: closing such an end can take a descriptor, and the library
+/// retries until it gets a descriptor (`docs/reference/limits.md`, *Closing ends that have moved*). An end lost in a
+/// shortage does not count either.
 fn is_gone_for_good(ledger: &Ledger, end: u32) -> bool {
     let end = ledger.end(end);
     match end.place() {
@@ -686,8 +688,8 @@ impl World {
         )
     }
 
-    /// Stops the processes, and returns all that is known of a mistake: the description `what`, the places of the
-    /// ends concerned, and the trail.
+    /// Stops the processes, and returns all that the ledger shows about a mistake: the description `what`, the places
+    /// of the ends concerned, and the trail.
     fn tell(&mut self, what: &str, about: Option<u32>) -> String {
         for at in 0..self.workers.len() {
             self.signal(at, Signal::STOP);
@@ -704,8 +706,8 @@ impl World {
         )
     }
 
-    /// Returns the channel of this end, the channels in whose messages its ends are, those with which it was fused, and
-    /// so on.
+    /// Returns the channel of `about`, the channels whose messages carry its ends, the channels fused with it, and so
+    /// on.
     fn chain(&self, about: u32) -> Vec<u32> {
         let mut chain = vec![about / 2];
         let mut at = 0;
@@ -746,7 +748,7 @@ impl World {
 
     fn end(mut self) {
         for worker in &mut self.workers {
-            // A process that has ended by itself is only waited for.
+            // A process that has ended by itself need not be killed.
             let done = self.ledger.lives[worker.life].ending() == Ending::Done;
             if !done {
                 let _ = worker.child.kill();

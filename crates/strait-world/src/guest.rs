@@ -1,5 +1,5 @@
-//! A guest: a process that a process of a world starts, with a channel to it. It sends back each message that it receives,
-//! with the ends and files in it, until its host closes the channel.
+//! A guest: a child of a process of a world, with a channel to its parent, the host. The guest sends back each
+//! message, with the ends and files in the message, until the host closes the channel.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -13,7 +13,7 @@ pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 /// How a guest gets its channel.
 #[derive(Clone, Copy, Debug, ValueEnum)]
 pub(crate) enum Way {
-    /// The guest connects with an invitation, which it gets through its standard input.
+    /// The guest connects with an invitation from its standard input.
     Invited,
     /// The guest inherits the channel.
     Spawned,
@@ -21,7 +21,7 @@ pub(crate) enum Way {
 
 /// Plays a guest.
 pub(crate) fn play(way: Way) -> ExitCode {
-    // SAFETY: the call only has this process killed when its host ends.
+    // SAFETY: the arguments are plain numbers; the kernel kills this process when the host ends.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let channel = match way {
         Way::Invited => Options::new().invited(PATIENCE),

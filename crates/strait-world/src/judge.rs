@@ -6,8 +6,8 @@ use strait::Error;
 
 use crate::ledger::{Ledger, Place};
 
-/// Returns whether an end may be gone: closed, lost, in a process that was killed, or in a message that will never be
-/// received.
+/// Returns whether an end may be gone: closed, lost, in a killed process, or in a message that no process will
+/// receive.
 pub(crate) fn is_gone(ledger: &Ledger, end: u32) -> bool {
     is_gone_or(ledger, end, true)
 }
@@ -22,11 +22,12 @@ pub(crate) fn is_peer_gone_for_certain(ledger: &Ledger, end: u32) -> bool {
     is_peer_gone_or(ledger, end, false)
 }
 
-/// Returns whether an end is gone; `unknown` if that depends on a fuse or a send during which the process was killed.
+/// Returns whether an end is gone; returns `unknown` if the answer depends on a fuse or a send during which the
+/// process was killed.
 fn is_gone_or(ledger: &Ledger, end: u32, unknown: bool) -> bool {
     match ledger.end(end).place() {
         Place::Nowhere | Place::Closed | Place::Lost => true,
-        // The accepting process may have died before it knew which channel it accepted.
+        // The accepting process may have died before it learned the number of the accepted channel.
         Place::Offered => true,
         Place::Held { life, .. } => ledger.lives[life].is_doomed(),
         Place::Riding { stream, number } => is_dropped(ledger, stream, number, unknown),
@@ -38,18 +39,18 @@ fn is_peer_gone_or(ledger: &Ledger, end: u32, unknown: bool) -> bool {
     if ledger.is_fuse_unknown(end) { unknown } else { is_gone_or(ledger, ledger.peer(end), unknown) }
 }
 
-/// Returns whether a message with ends in it will never be received; `unknown` as for [`is_gone_or`].
+/// Returns whether no process will receive a message with ends in it; `unknown` as for [`is_gone_or`].
 fn is_dropped(ledger: &Ledger, stream: u32, number: u64, unknown: bool) -> bool {
     let carrier = ledger.end(stream);
-    // A sender that was killed during the call may or may not have sent the message.
+    // A sender killed during the call may or may not have sent the message.
     let is_sent = ledger.is_settled(stream, number);
     let sender_is_dead = matches!(carrier.place(), Place::Held { life, .. } if ledger.lives[life].is_doomed());
     (unknown && !is_sent && sender_is_dead) || is_peer_gone_or(ledger, stream, unknown)
 }
 
-/// Returns whether an end may be lost, because it is in a message whose handles may have been lost when the message
-/// moved to another process, or was put back. That shows only when the message is received. If so, the end is
-/// presumed lost from now on.
+/// Returns whether an end may be lost: the handles of its message may have been lost when the message moved to
+/// another process or was put back. Such a loss shows only when the message is received. If so, the end is presumed
+/// lost from now on.
 pub(crate) fn presume_lost(ledger: &Ledger, end: u32) -> bool {
     let may_be = may_be_lost(ledger, end);
     if may_be {
@@ -68,8 +69,8 @@ fn may_be_lost(ledger: &Ledger, end: u32) -> bool {
     receiver_lacks || had_any || may_be_lost(ledger, ledger.peer(stream))
 }
 
-/// Returns whether an end or its other end arrived in a message whose sender was killed before it handed the end over.
-/// Then the other process may have been told that the channel is closed, and if so, both are.
+/// Returns whether `end` or its other end arrived in a message whose sender was killed before it handed the end over.
+/// If so, both ends may have been reported as closed.
 pub(crate) fn may_be_abandoned(ledger: &Ledger, end: u32) -> bool {
     let was_sent_in_vain = |(stream, number): (u32, u64)| {
         let sender = ledger.end(stream);
@@ -79,7 +80,7 @@ pub(crate) fn may_be_abandoned(ledger: &Ledger, end: u32) -> bool {
     ledger.far_ends(end).chain([end]).any(|end| ledger.end(end).unsettled().any(was_sent_in_vain))
 }
 
-/// Returns whether an error says that this process lacks descriptors or memory at present.
+/// Returns whether an error reports that this process lacks descriptors or memory at present.
 pub(crate) fn is_shortage(error: Error) -> bool {
     matches!(
         error,

@@ -4,8 +4,8 @@
 //! same number. The process that has the end records how many messages it tries to send and how many were accepted.
 //! The process that has the other end records how many it received.
 //!
-//! When a process fuses two ends, their streams stay as they are, and no more is sent in them. The other end of each
-//! receives what is left of them, and then the stream of the other one's other end: see [`Ledger::far_ends`].
+//! A process can fuse two ends. Their streams end there, and stay in the ledger. The far end of each fused end
+//! receives the rest of its old stream, and then the stream of the other far end: see [`Ledger::far_ends`].
 
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering::SeqCst};
@@ -15,30 +15,29 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use crate::trail::Event;
 
-/// The largest number of processes that a world can have, one after the other.
+/// The maximum number of processes that a world starts, including those started in the place of killed ones.
 pub(crate) const LIVES: usize = 1 << 10;
-/// The largest number of threads of a process that use channels.
+/// The maximum number of threads of a process that use channels.
 pub(crate) const WALKERS: usize = 2;
 /// The largest number of ends of channels in a world.
 pub(crate) const ENDS: usize = 1 << 17;
-/// The largest number of ends for which one call waits.
+/// The maximum number of ends for which one call waits.
 pub(crate) const AWAITED: usize = 64;
-/// The largest number of calls of an end that are recorded as without an answer at a time.
+/// The maximum number of calls without an answer that the ledger records for an end.
 pub(crate) const CALLS: usize = 8;
-/// The largest number of messages in which an end arrived, and which their senders have not recorded as accepted, that
-/// are recorded at a time.
+/// The maximum number of messages recorded in [`End::unsettled`].
 const UNSETTLED: usize = 4;
 /// The class of channels for calls.
 pub(crate) const FOR_CALLS: u64 = 4;
-/// The number of a thread's last calls whose results are stored.
+/// The number of calls of a thread whose results are stored: the last ones.
 pub(crate) const EVENTS: usize = 512;
-/// The number of bytes that a process can write about a mistake.
+/// The maximum length of the text about a mistake of a process, in bytes.
 const TEXT: usize = 8 << 10;
 
 /// The class of channels whose ends may report each other as bad peers.
 pub(crate) const FOR_REPORTS: u64 = 5;
 
-/// The kinds of faults that a world can have, as bits.
+/// Bits for the kinds of faults of a world.
 pub(crate) mod faults {
     /// Processes may open few or no more descriptors. The controller causes such shortages, and the processes
     /// themselves do.
@@ -51,15 +50,15 @@ pub(crate) mod faults {
     pub(crate) const SIGNALS: u32 = 16;
 }
 
-/// A phase of a world, which says what the processes are to do.
+/// A phase of a world, which tells the processes what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub(crate) enum Phase {
     /// The processes take steps of all kinds.
     Run,
-    /// The processes receive what is there, and send nothing.
+    /// The processes receive every message, and send nothing.
     Drain,
-    /// The processes check that each end whose other end is gone returns *peer closed*.
+    /// The processes check that an end returns *peer closed* if its other end is gone.
     Lone,
     /// The processes drop everything and end.
     Close,
@@ -82,7 +81,7 @@ pub(crate) enum Place {
     Riding { stream: u32, number: u64 },
     /// A process connects, and the other process has not received from the accepted channel yet.
     Offered,
-    /// The process that had the end dropped it.
+    /// The process of the end dropped the end.
     Closed,
     /// The end was in a message whose handles were lost.
     Lost,
@@ -120,59 +119,60 @@ impl Place {
     }
 }
 
-/// The state of a call, as its caller records it.
+/// The state of a call, as recorded by the caller.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Ask {
-    /// The caller is in the call that begins it.
+    /// The caller is in the library call that begins the call.
     Begins = 1,
     /// The request was sent, and the caller has not cancelled the call.
     Sent = 2,
-    /// The caller has cancelled the call, or its deadline may have passed.
+    /// The caller has cancelled the call, or the deadline of the call may have passed.
     MayEnd = 3,
     /// The call has an answer, or its request was not sent.
     Over = 4,
 }
 
-/// The state of a call, as its server records it.
+/// The state of a call, as recorded by the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub(crate) enum Answer {
     /// The server has not begun to answer.
     None = 0,
-    /// The server is in a call that sends the reply or drops the request.
+    /// The server is in the library call that sends the reply or drops the request.
     Begins = 1,
     Sent = 2,
     Dropped = 3,
 }
 
-/// The record of an end, and of the stream of messages that it sends. If the channel is for calls, the messages are the
-/// requests of the end, `received` is the number of the last one that has come, plus 1, and `accepted` is not used.
+/// The record of an end and of the stream of messages sent by the end. If the channel is for calls, the stream has
+/// the requests of the end, `received` is the number of the last received request plus 1, and `accepted` is not used.
 #[derive(Debug)]
 pub(crate) struct End {
-    /// The number of messages that a sender tried to send, counted before each call.
+    /// The number of messages that the end tried to send, counted before each call.
     pub(crate) tried: AtomicU64,
     /// The number of messages whose send call returned success.
     pub(crate) accepted: AtomicU64,
-    /// The number of messages that were received and were correct.
+    /// The number of messages that the other end received and found correct.
     pub(crate) received: AtomicU64,
     /// The class of the channel. An end moves only in messages of channels of a lower class, so no end is in a
     /// message to itself.
     pub(crate) class: AtomicU64,
-    /// 1 if a process that had a shortage has used the end: then handles in its messages may be lost.
+    /// 1 if the end was used by a process that had a shortage. If so, handles in its messages may be lost.
     pub(crate) hardship: AtomicU64,
     /// 1 if the end was closed in a shortage.
     pub(crate) is_closed_in_shortage: AtomicU64,
-    /// 1 if a call on the other end said that this end is gone, while this end was in a message that was not
-    /// received. This end must then never arrive.
+    /// 1 if a call on the other end reported that this end is gone while the message with this end was not received.
+    /// This end must then never arrive.
     pub(crate) is_presumed_lost: AtomicU64,
     place: AtomicU64,
-    /// The last calls of the end, each with its number plus 1 and its state.
+    /// The last calls of the end: for each, the number of the call plus 1, and an [`Ask`].
     asks: [AtomicU64; CALLS],
-    /// What became of these calls at the other end.
+    /// The state of the last calls of the end at the server: for each, the number of the call plus 1, and an
+    /// [`Answer`].
     answers: [AtomicU64; CALLS],
-    /// The messages in which the end arrived before their sender had recorded that they were accepted, each as the word
-    /// of [`Place::Riding`]; 0 for none.
+    /// Messages in which the end arrived before their senders recorded them as accepted, each as the word of
+    /// [`Place::Riding`]; 0 for none.
     unsettled: [AtomicU64; UNSETTLED],
 }
 
@@ -185,7 +185,7 @@ impl End {
         self.place.store(place.word(), SeqCst);
     }
 
-    /// Returns the state of call `number`, as its caller recorded it; `None` if the record is of another call.
+    /// Returns the state of call `number`, as recorded by the caller; `None` if the record is of another call.
     pub(crate) fn ask(&self, number: u64) -> Option<Ask> {
         let states = [Ask::Begins, Ask::Sent, Ask::MayEnd, Ask::Over];
         let word = self.asks[number as usize % CALLS].load(SeqCst);
@@ -196,7 +196,7 @@ impl End {
         self.asks[number as usize % CALLS].store((number + 1) << 3 | ask as u64, SeqCst);
     }
 
-    /// Returns the state of call `number`, as its server recorded it.
+    /// Returns the state of call `number`, as recorded by the server.
     pub(crate) fn answer(&self, number: u64) -> Answer {
         let states = [Answer::Begins, Answer::Sent, Answer::Dropped];
         let word = self.answers[number as usize % CALLS].load(SeqCst);
@@ -205,14 +205,14 @@ impl End {
 
     pub(crate) fn put_answer(&self, number: u64, answer: Answer) {
         let place = &self.answers[number as usize % CALLS];
-        // The caller may have forgotten the call, and may use its place for another one.
+        // The caller may have forgotten the call, and may use the record for a later call.
         if place.load(SeqCst) >> 3 <= number + 1 {
             place.store((number + 1) << 3 | answer as u64, SeqCst);
         }
     }
 
-    /// Returns the number of a call that was sent and neither answered nor cancelled; with `only_new`, of one whose
-    /// request was not received.
+    /// Returns the number of a sent call that is neither answered nor cancelled. With `only_new`, returns only a call
+    /// whose request was not received yet.
     pub(crate) fn open_call(&self, only_new: bool) -> Option<u64> {
         let first = if only_new { self.received.load(SeqCst) } else { 0 };
         let numbers = self.asks.iter().filter_map(|ask| (ask.load(SeqCst) >> 3).checked_sub(1));
@@ -224,8 +224,8 @@ impl End {
         self.received.load(SeqCst) < self.accepted.load(SeqCst)
     }
 
-    /// Returns the messages in which the end arrived before their sender had recorded that they were accepted, as
-    /// streams and numbers.
+    /// Returns the streams and numbers of messages in which the end arrived before their senders recorded them as
+    /// accepted.
     pub(crate) fn unsettled(&self) -> impl Iterator<Item = (u32, u64)> {
         self.unsettled.iter().filter_map(|place| match Place::of(place.load(SeqCst)) {
             Place::Riding { stream, number } => Some((stream, number)),
@@ -234,8 +234,8 @@ impl End {
     }
 }
 
-/// Returns the number of the end that was made as the other end of this one. After a fuse the other end is another one:
-/// see [`Ledger::peer`].
+/// Returns the number of the end made together with `end`. After a fuse, `end` has another peer: see
+/// [`Ledger::peer`].
 pub(crate) fn other(end: u32) -> u32 {
     end ^ 1
 }
@@ -248,16 +248,16 @@ pub(crate) struct Walk {
     /// A counter that is odd while the thread is in a call.
     pub(crate) calls: AtomicU64,
     pub(crate) call: AtomicU32,
-    /// The end that the call is about.
+    /// The end of the present call.
     pub(crate) end: AtomicU32,
     /// The time at which the call began, in nanoseconds of the shared clock.
     pub(crate) begin: AtomicU64,
     pub(crate) patience: AtomicU64,
-    /// The number of ends for whose messages the call waits: the first so many of `awaited`.
+    /// The number of awaited ends: the present call waits for messages of so many ends in `awaited`.
     pub(crate) awaits: AtomicU64,
     pub(crate) awaited: [AtomicU32; AWAITED],
-    /// The number of the call, plus 1, for whose answer the thread waits at the first of these ends; 0 if it waits for
-    /// messages or requests.
+    /// If the thread waits for an answer at the first end in `awaited`, the number of the call plus 1; 0 if the
+    /// thread waits for messages or requests.
     pub(crate) awaits_answer: AtomicU64,
     /// The last phase that the thread has finished.
     pub(crate) done: AtomicU32,
@@ -275,7 +275,7 @@ pub(crate) enum Ending {
     None = 0,
     /// The process has closed everything, and nothing was left.
     Done = 1,
-    /// The process found a mistake, and recorded it.
+    /// The process found and recorded a mistake.
     Wrong = 2,
 }
 
@@ -283,10 +283,10 @@ pub(crate) enum Ending {
 #[derive(Debug)]
 pub(crate) struct Life {
     pub(crate) pid: AtomicU32,
-    /// The index of the process among those that exist at a time.
+    /// The index of the process among the processes of the world that run at the same time.
     pub(crate) slot: AtomicU32,
     pub(crate) seed: AtomicU64,
-    /// 1 if the controller kills the process; set before it does.
+    /// 1 if the controller kills the process; set before the kill.
     pub(crate) doomed: AtomicU32,
     ending: AtomicU32,
     /// The number of shortages that have begun.
@@ -294,14 +294,14 @@ pub(crate) struct Life {
     shortages_over: AtomicU64,
     /// Nanoseconds for which the process was stopped.
     pub(crate) stopped: AtomicU64,
-    /// Nanoseconds for which a thread of the process that was past its deadline waited for work that the kernel does
-    /// for all processes, as far as the controller noticed.
+    /// Nanoseconds for which a thread was past its deadline while a thread of this process did work of the kernel for
+    /// all processes, as far as the controller noticed.
     pub(crate) in_kernel: AtomicU64,
     /// 1 once the process has started its threads, so that faults may begin.
     pub(crate) is_ready: AtomicU32,
-    /// The end that the recorded mistake is about, plus 1; 0 for none.
+    /// The end that the recorded mistake concerns, plus 1; 0 for none.
     pub(crate) about: AtomicU32,
-    /// The bytes that the process had allocated at its end more than at its start.
+    /// The increase of the allocated bytes of the process, from its start to its end.
     pub(crate) kept: AtomicU64,
     pub(crate) walks: [Walk; WALKERS],
     length: AtomicU32,
@@ -325,12 +325,12 @@ impl Life {
         self.ending.store(how as u32, SeqCst);
     }
 
-    /// Records that a shortage begins; called before it does.
+    /// Records that a shortage begins; called before the begin.
     pub(crate) fn begin_shortage(&self) {
         self.shortages.fetch_add(1, SeqCst);
     }
 
-    /// Records that a shortage is over; called after it is.
+    /// Records that a shortage is over; called after the end.
     pub(crate) fn end_shortage(&self) {
         self.shortages_over.fetch_add(1, SeqCst);
     }
@@ -368,14 +368,14 @@ impl Life {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     phase: AtomicU32,
-    /// Nanoseconds for which the machine as a whole stood still, as far as the controller noticed.
+    /// Nanoseconds for which the whole machine stood still, as far as the controller noticed.
     pub(crate) pauses: AtomicU64,
-    /// The time since which a thread of the controller is in a call that sends a socket; 0 if it is in none.
+    /// The time at which a thread of the controller entered a call that sends a socket; 0 outside such calls.
     pub(crate) sends_since: AtomicU64,
     next_channel: AtomicU32,
-    /// The kinds of faults that the world has: bits of [`faults`].
+    /// The kinds of faults of the world: bits of [`faults`].
     pub(crate) faults: AtomicU32,
-    /// The number of guests that came, sent everything back, and ended.
+    /// The number of guests that returned every message and ended.
     pub(crate) guests: AtomicU32,
     /// The number of reports of bad peers that closed a link.
     pub(crate) reports: AtomicU32,
@@ -393,13 +393,13 @@ impl Ledger {
         fd
     }
 
-    /// Maps the ledger in this memory, until the process ends.
+    /// Maps the ledger in `memory` until the process ends.
     pub(crate) fn map(memory: BorrowedFd<'_>) -> &'static Self {
         let (len, access) = (size_of::<Self>(), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a null hint makes the kernel choose fresh address space.
         let mapped = unsafe { mmap(std::ptr::null_mut(), len, access, MapFlags::SHARED, memory, 0) };
-        // SAFETY: the mapping has the right size, is aligned to a page and never unmapped. All zeroes are a valid
-        // ledger, and every process accesses it by atomics only.
+        // SAFETY: the mapping has the right size, is aligned to a page and is never unmapped. All zeroes are a valid
+        // ledger, and every process accesses the ledger by atomics only.
         unsafe { &*mapped.expect("a mapping of the ledger").cast::<Self>() }
     }
 
@@ -415,12 +415,13 @@ impl Ledger {
         &self.ends[end as usize]
     }
 
-    /// Returns whether the sender of this message has recorded that the message was accepted.
+    /// Returns whether the sender of message `number` of `stream` recorded the message as accepted.
     pub(crate) fn is_settled(&self, stream: u32, number: u64) -> bool {
         self.end(stream).accepted.load(SeqCst) > number
     }
 
-    /// Records that `end` has arrived in this message, unless the sender has recorded that the message was accepted.
+    /// Records that `end` arrived in message `number` of `stream`, unless the sender recorded the message as
+    /// accepted.
     pub(crate) fn note_arrival(&self, end: u32, stream: u32, number: u64) {
         if self.is_settled(stream, number) {
             return;
@@ -434,23 +435,24 @@ impl Ledger {
         }
     }
 
-    /// Returns the ends whose streams `end` receives, one after the other: the end that was made as its other end; if
-    /// that was fused, or is being fused, the end at which the fused channel goes on; and so on.
+    /// Returns the ends whose streams `end` receives, in that order. The first is the end made together with `end`.
+    /// If an end was fused or is being fused, the next is the end at which the fused channel continues.
     pub(crate) fn far_ends(&self, end: u32) -> impl Iterator<Item = u32> {
         let next = |far: &u32| match self.end(*far).place() {
             Place::Fusing { with, .. } | Place::Fused { with } => Some(other(with)),
             _ => None,
         };
-        // Two processes can try to fuse channels to a ring. Then one of the two calls fails.
+        // Two processes can try to fuse channels into a circle. One of the two calls fails then.
         std::iter::successors(Some(other(end)), next).take(ENDS)
     }
 
-    /// Returns the other end of the channel that `end` is an end of.
+    /// Returns the other end of the channel of `end`.
     pub(crate) fn peer(&self, end: u32) -> u32 {
         self.far_ends(end).last().unwrap_or(other(end))
     }
 
-    /// Returns whether a process was killed while it fused the channel of `end`, so that nobody knows whether it did.
+    /// Returns whether the outcome of a fuse of the channel of `end` is unknown, because the fusing process was
+    /// killed.
     pub(crate) fn is_fuse_unknown(&self, end: u32) -> bool {
         let is_unknown =
             |far| matches!(self.end(far).place(), Place::Fusing { life, .. } if self.lives[life].is_doomed());
@@ -468,12 +470,13 @@ impl Ledger {
         self.far_ends(end).any(|stream| self.end(stream).is_unread())
     }
 
-    /// Returns the number of ends that the world has had so far.
+    /// Returns the number of ends made so far.
     pub(crate) fn ends(&self) -> u32 {
         2 * self.next_channel.load(SeqCst).min(ENDS as u32 / 2)
     }
 
-    /// Returns the first of the two ends of a new channel of this class; `None` if there were too many channels.
+    /// Makes a channel of `class`, and returns the first of its two ends; `None` if the ledger has no room for more
+    /// channels.
     pub(crate) fn new_channel(&self, class: u64) -> Option<u32> {
         let channel = self.next_channel.fetch_add(1, SeqCst);
         if channel as usize >= ENDS / 2 {

@@ -1,18 +1,19 @@
-//! A world is five to eight processes that use the public calls of Strait at random. They have channels to each other
-//! whose ends they send around, while a controller kills, stops, starves and interrupts them. Every process records
-//! each step and its result in shared memory, so that the controller and the other processes can judge each result:
+//! A world is five to eight processes that use the public calls of Strait at random. The processes have channels to
+//! each other and move the ends of those channels between them. Meanwhile a controller kills, stops, starves and
+//! interrupts the processes. Every process records each step and its result in shared memory, so that the controller
+//! and the other processes can judge the result:
 //!
-//! * A message that was accepted is delivered once, whole and in order, or its receiver is gone.
-//! * A call returns *peer closed* only when the other end is gone.
+//! * An accepted message is delivered once, whole and in order, or its receiver is gone.
+//! * A call returns *peer closed* only if the other end is gone.
 //! * No call returns more than half a second after its deadline, not counting the time for which the scheduler kept
 //!   the thread from running.
 //! * No thread continues to sleep while there is a message or an event for it.
 //! * A call returns an error of a shortage only during a shortage, and has then changed nothing.
 //! * At the end no descriptor, mapping, thread or memory is left in any process.
 //!
-//! A seed determines a world: the number of processes, the faults, and the choices of each thread. The scheduling is
-//! up to the machine, so a seed repeats choices, not results. `cargo run -p strait-world --release -- --seconds 60
-//! --seed 1` runs worlds one after the other, with the seeds 1, 2, and so on.
+//! A seed determines a world: the number of processes, the faults, and the choices of each thread. The machine
+//! decides the scheduling, so a seed repeats choices, not results. `cargo run -p strait-world --release -- --seconds
+//! 60 --seed 1` runs worlds with the seeds 1, 2, and so on.
 
 pub mod allocations;
 mod clock;

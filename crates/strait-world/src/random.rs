@@ -1,4 +1,4 @@
-//! Random choices that can be repeated by their seed.
+//! Random choices, which a seed repeats.
 
 /// A generator of random numbers (SplitMix64).
 #[derive(Debug)]
@@ -32,7 +32,7 @@ impl Random {
     }
 }
 
-/// Returns a number that is a hash of its argument.
+/// Returns a hash of `word`.
 pub(crate) fn mix(word: u64) -> u64 {
     let word = word.wrapping_add(0x9e37_79b9_7f4a_7c15);
     let word = (word ^ (word >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);

@@ -17,7 +17,7 @@ pub(crate) struct Event {
     outcome: [AtomicU64; WORDS],
 }
 
-/// Stands for the end in an event that is about no end.
+/// Stands for the end in an event without an end.
 pub(crate) const NO_END: u32 = u32::MAX;
 
 /// Declares the kinds of calls, with their names in the trail.
@@ -74,14 +74,14 @@ pub(crate) fn note(walk: &Walk, begin: u64, took: u64, call: Call, end: u32, num
     walk.next_event.fetch_add(1, SeqCst);
 }
 
-/// The number of faults that the trail shows, the last ones.
+/// The number of faults in the trail: the last ones.
 const LOGGED: usize = 40;
 
 fn seconds(time: u64, origin: u64) -> f64 {
     time.saturating_sub(origin) as f64 / 1e9
 }
 
-/// Returns the begin of a call, and the line about it. `origin` is the time from which the line counts seconds.
+/// Returns the begin of a call, and a line about the call. `origin` is the time from which the line counts seconds.
 fn line(event: &Event, origin: u64, who: &str) -> (u64, String) {
     let begin = event.begin.load(Relaxed);
     let call = event.call.load(Relaxed);

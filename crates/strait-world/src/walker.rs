@@ -1,4 +1,4 @@
-//! A thread of a world, which uses the ends that it has at random.
+//! A thread of a world, which uses its ends at random.
 
 mod calls;
 mod dispatch;
@@ -39,13 +39,13 @@ const LATE: u64 = 500_000_000;
 /// How long a receive call may take to return *peer closed* after the other end is gone.
 const TOLD: Duration = Duration::from_secs(10);
 
-/// How long a process may take to record the result of a call, even if it is stopped for a while.
+/// How long a process may take to record the result of a call, even if the process is stopped for a while.
 const WRITTEN_DOWN: Duration = Duration::from_secs(6);
 
 /// The number of ends of a thread above which it closes ends and makes no new ones.
 const MANY: usize = 40;
 
-/// An end that this thread has.
+/// An end held by this thread.
 pub(crate) struct Held {
     pub(crate) end: u32,
     pub(crate) channel: Arc<Channel>,
@@ -63,15 +63,15 @@ impl Held {
 enum Mood {
     /// The thread takes steps of all kinds.
     Mixed,
-    /// The thread only sends, so that it never reads what its peers sent.
+    /// The thread only sends, and never reads what its peers sent.
     Talking,
     /// The thread only receives, with long waits.
     Listening,
-    /// The thread only sends, and mostly ends. It may do this in a shortage.
+    /// The thread only sends, and mostly ends, even in a shortage.
     Parting,
 }
 
-/// The call that a thread makes: its kind, its end, and the number of its message.
+/// The call made by a thread: its kind, its end, and the number of its message.
 #[derive(Clone, Copy)]
 struct About {
     call: Call,
@@ -84,11 +84,12 @@ struct About {
 struct HeldUp {
     /// Time on a processor; shown in reports, but not counted as a delay.
     ran: u64,
-    /// The time for which the threads of this process waited for a processor, all together: another thread may have a
-    /// lock that this one needs.
+    /// The time for which the threads of this process waited for a processor, summed over the threads: another thread
+    /// may have a lock that this thread needs.
     delayed: u64,
     stopped: u64,
-    /// The time for which a thread of this process waited for the kernel: another thread may wait for its lock.
+    /// The time for which a thread of this process waited for the kernel: that thread may have a lock that this
+    /// thread needs.
     in_kernel: u64,
     paused: u64,
 }
@@ -113,19 +114,19 @@ pub(crate) struct Walker {
     held_up: (u64, HeldUp),
     held: Vec<Held>,
     calling: Vec<Calling>,
-    /// Accepted channels whose first message was not received yet; it says which channel each is.
+    /// Accepted channels whose first message, with the number of the channel, was not received yet.
     unknown: Vec<Channel>,
     set: Option<WaitSet>,
     mood: (Mood, u64),
-    /// If this thread has limited the descriptors of its process: until when.
+    /// If this thread has limited the descriptors of its process: the end of that limit.
     short_until: Option<u64>,
-    /// If this thread has limited what its process holds for peers: until when.
+    /// If this thread has limited what its process holds for peers: the end of that limit.
     limited_until: Option<u64>,
 }
 
 const HEADER: usize = 4 * 8;
 
-/// Returns whether the message of this number has no bytes. A message with ends in it always has bytes.
+/// Returns whether message `number` of a stream has no bytes. A message with ends in it always has bytes.
 fn is_empty(stream: u32, number: u64) -> bool {
     number > 0 && mix(u64::from(stream) ^ mix(number)).is_multiple_of(13)
 }
@@ -148,7 +149,7 @@ struct Said {
     files: usize,
 }
 
-/// Reads the header of a message; `None` if the bytes are not those of a message of this world.
+/// Reads the header of a message; `None` if the bytes are not a message of this world.
 fn parse(bytes: &[u8]) -> Option<Said> {
     let (content, sum) = bytes.split_last_chunk::<8>()?;
     let word = |at: usize| Some(u64::from_le_bytes(content.get(8 * at..8 * at + 8)?.try_into().ok()?));
@@ -238,7 +239,7 @@ impl Walker {
         }
     }
 
-    /// Makes a call that may wait up to `patience`, records it, and reports a mistake if it took longer.
+    /// Makes a call that may wait up to `patience`, and records the call. Reports a mistake if the call took longer.
     fn timed<T>(
         &mut self,
         about: About,
@@ -250,7 +251,7 @@ impl Walker {
         if time - self.held_up.0 > 5_000_000 {
             self.held_up = (time, self.held_up_so_far());
         }
-        // The call begins after that: what holds the thread up in between does not count as time of the call.
+        // The begin is taken after `held_up`, so that a delay in between does not count as time of the call.
         let begin = now();
         let walk = self.walk;
         walk.call.store(about.call as u32, SeqCst);
@@ -286,7 +287,7 @@ impl Walker {
         done
     }
 
-    /// Records the ends for whose messages the next call waits.
+    /// Records the ends whose messages the next call awaits.
     fn awaits(&self, ends: impl Iterator<Item = u32>) {
         let mut count = 0;
         for (place, end) in self.walk.awaited.iter().zip(ends.take(AWAITED)) {
@@ -310,7 +311,7 @@ impl Walker {
     }
 
     /// Returns whether the other end is gone, after a call on this end returned *peer closed*. The process that lost
-    /// the other end records that a little later, and may be stopped before, so this waits for a while.
+    /// the other end records the loss a little later, and may be stopped before, so the function waits for a while.
     fn is_other_gone(&self, end: u32) -> bool {
         let (ledger, begin) = (self.process.ledger, Instant::now());
         loop {
@@ -420,7 +421,7 @@ impl Walker {
         self.note_closed(held.end, over);
     }
 
-    /// Records that an end was closed in a call before which `over` shortages were over.
+    /// Records that an end was closed in a call that began when `over` shortages were over.
     fn note_closed(&self, end: u32, over: u64) {
         let book = self.book(end);
         if self.life.is_short_since(over) {
@@ -454,7 +455,7 @@ impl Walker {
         }
     }
 
-    /// Makes a channel whose two ends can be sent to other processes.
+    /// Makes a channel with two movable ends.
     fn pair(&mut self) {
         let class = 1 + self.random.below(3);
         let is_for_calls = self.random.one_in(6) && !self.has_many_for_calls();
@@ -482,8 +483,8 @@ impl Walker {
         }
     }
 
-    /// Connects to the process in this slot, by a channel of this class. The channel's first message says which channel
-    /// it is.
+    /// Connects to the process in slot `slot` by a channel of class `class`. The first message has the number of the
+    /// channel.
     fn connect(&mut self, slot: u64, class: u64) {
         let Some(end) = self.process.ledger.new_channel(class) else { return };
         self.book(end).put(self.here());
@@ -552,7 +553,8 @@ impl Walker {
         }
     }
 
-    /// Limits this process for a while to the descriptors that it has, or a few more, if the world has this fault.
+    /// If the world has shortages of descriptors, limits this process for a while to its present number of
+    /// descriptors or a few more.
     fn starve(&mut self) {
         const NOFILE: u32 = 1;
         if self.process.ledger.faults.load(SeqCst) & NOFILE == 0 || self.short_until.is_some() {

@@ -15,11 +15,11 @@ use crate::ledger::{Ending, Ledger, Life, Phase, WALKERS};
 use crate::walker::Walker;
 use crate::{allocations, judge, own};
 
-/// How long something may be left after everything was dropped, because the library closes some things in the
+/// How long resources may remain after everything was dropped, because the library closes some resources in the
 /// background.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// The number of bytes that a process may keep allocated, for tables of the library that only grow.
+/// The number of bytes that may stay allocated in a process, for tables of the library that only grow.
 const KEPT: u64 = 512 << 10;
 
 /// This process, as its threads share it.
@@ -30,7 +30,7 @@ pub(crate) struct Process {
     pub(crate) directory: String,
     /// Whether the process waits after a mistake, instead of exiting.
     hold: bool,
-    /// Channels that were accepted, and that no thread has taken yet.
+    /// Accepted channels that no thread has taken yet.
     pub(crate) accepted: Mutex<Vec<Channel>>,
     /// How often the library has called the callback for bad peers.
     pub(crate) reports: AtomicU64,
@@ -38,8 +38,9 @@ pub(crate) struct Process {
     delays: Mutex<Vec<Delay>>,
 }
 
-/// The numbers of descriptors, mappings and threads of this process, which must be equal at its start and at its end. One
-/// eventfd does not count: the library keeps it for all waits that can be interrupted (see `Channel::interrupter`).
+/// The numbers of descriptors, mappings and threads of this process, which must be equal at its start and at its end.
+/// One eventfd does not count: the library keeps the eventfd for all waits that can be interrupted (see
+/// `Channel::interrupter`).
 #[derive(Debug, PartialEq, Eq)]
 struct Possessions {
     descriptors: usize,
@@ -65,14 +66,14 @@ impl Process {
         self.delays.lock().unwrap_or_else(PoisonError::into_inner).push(Delay::own());
     }
 
-    /// Returns the nanoseconds for which the counted threads of this process have waited for a processor so far, all
-    /// together.
+    /// Returns the nanoseconds for which the counted threads of this process have waited for a processor so far,
+    /// summed over the threads.
     pub(crate) fn delayed(&self) -> u64 {
         self.delays.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Delay::nanos).sum()
     }
 
-    /// Records a mistake, which is about the end `about` if that is given. Ends this process, or holds this thread
-    /// for ever.
+    /// Records a mistake, and the end `about` that it concerns. Then ends this process, or holds this thread for
+    /// ever.
     pub(crate) fn wrong(&self, about: Option<u32>, what: &str) -> ! {
         self.life.say(what);
         if let Some(about) = about {
@@ -84,7 +85,7 @@ impl Process {
                 std::thread::park();
             }
         }
-        // SAFETY: the call only ends this process, without running exit handlers while other threads are in calls.
+        // SAFETY: `_exit` may be called in any state; no exit handler runs while other threads are in calls.
         unsafe { libc::_exit(101) }
     }
 }
@@ -97,7 +98,7 @@ fn report_panics(process: &'static Process) {
 /// The reason with which a process of a world reports an honest peer as bad.
 pub(crate) const REASON: &str = "a message that makes no sense, says a world";
 
-/// Counts a report of a bad peer. All peers are honest, so the library itself must accuse none.
+/// Counts a report of a bad peer. All peers are honest, so the library itself must report none.
 fn hear_of_bad_peer(process: &Process, bad: &BadPeer) {
     if bad.reason != REASON {
         process.wrong(None, &format!("the library says of an honest peer: {bad}"));
@@ -110,14 +111,14 @@ pub(crate) fn play(ledger: i32, number: i32, hold: bool) -> ExitCode {
     own::take_memory_in_advance();
     lift_limits();
     own::limit_descriptors(own::descriptors_in_plenty());
-    // SAFETY: the controller left this descriptor open for this process alone, which closes it here.
+    // SAFETY: the controller left the descriptor open for this process alone, and nothing else owns it.
     let memory = unsafe { OwnedFd::from_raw_fd(ledger) };
     let ledger = Ledger::map(memory.as_fd());
     own::grow_descriptor_table(&memory);
     drop(memory);
     let number = usize::try_from(number).expect("a number");
     let life = &ledger.lives[number];
-    // SAFETY: the call only has this process killed when its parent ends.
+    // SAFETY: the arguments are plain numbers; the kernel kills this process when its parent ends.
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let directory = directory(ledger.seed.load(SeqCst), std::os::unix::process::parent_id());
     let (accepted, reports, delays) = (Mutex::default(), AtomicU64::new(0), Mutex::default());
@@ -133,8 +134,8 @@ pub(crate) fn play(ledger: i32, number: i32, hold: bool) -> ExitCode {
     ExitCode::SUCCESS
 }
 
-/// Lifts the limits on what this process holds for its peers. Threads hold the ends that they have until the world ends,
-/// so a call over a limit would fail for ever. The limits on descriptors that follow from `RLIMIT_NOFILE` stay.
+/// Lifts the limits on what this process holds for its peers. Threads hold their ends until the world ends, so a call
+/// over a limit would fail for ever. The limits on descriptors that follow from `RLIMIT_NOFILE` stay.
 pub(crate) fn lift_limits() {
     const PLENTY: u64 = 1 << 40;
     let lift = |limits: Limits, of| limits.peer(of, PLENTY).user(of, PLENTY);
@@ -144,7 +145,8 @@ pub(crate) fn lift_limits() {
 /// Installs a signal handler that does nothing, so that signals interrupt calls that sleep.
 fn handle_signals() {
     extern "C" fn nothing(_: libc::c_int) {}
-    // SAFETY: the structure is plain data for which all zeroes are a value; the handler does nothing, so it may run at any time.
+    // SAFETY: `sigaction` is plain data for which all zeroes are a value; the handler does nothing, so it may run at
+    // any time.
     unsafe {
         let mut action: libc::sigaction = std::mem::zeroed();
         action.sa_sigaction = nothing as *const () as usize;
@@ -186,8 +188,8 @@ fn live(process: &'static Process, threads: usize) {
     });
 }
 
-/// The longest time for which the name of a process that was killed may stay taken. A child of that process that has not
-/// begun its own program yet has a copy of the listening socket.
+/// The longest time for which the name of a killed process may stay taken. A child of the process that has not
+/// started its own program yet has a copy of the listening socket.
 const NAME_IS_FREE: Duration = Duration::from_secs(10);
 
 /// Accepts processes that connect, until the world ends.
@@ -198,7 +200,7 @@ fn keep_door(process: &'static Process) {
         let Some(open) = &listener else {
             let over = process.life.shortages_over();
             let of_this_user = |peer: &Peer| peer.uid == rustix::process::getuid().as_raw();
-            // A process that gives up is refused, too.
+            // A connecting process that gives up is refused, too.
             let hears = |refused: &Refused| drop(format!("{refused:?}"));
             let builder = Listener::builder().policy(of_this_user).on_refused(hears);
             listener = match builder.directory(&process.directory).bind(&name) {
@@ -228,8 +230,8 @@ pub(crate) fn excused(process: &Process, over: u64, error: Error) -> bool {
     judge::is_shortage(error) && (process.life.is_short_since(over) || has_few_left(error))
 }
 
-/// Returns whether the library says that this process holds too many descriptors for a peer, and few are left: processes
-/// that introduce each other again and again have very many links, each with a descriptor.
+/// Returns whether the error reports the limit of descriptors for a peer while few are left. Processes that introduce
+/// each other again and again have very many links, each with a descriptor.
 fn has_few_left(error: Error) -> bool {
     error == Error::LimitReached(Resource::Descriptors) && own::has_few_descriptors()
 }

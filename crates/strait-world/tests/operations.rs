@@ -1,13 +1,13 @@
-//! Every public operation of the library is used by the worlds, or stands in a list of exceptions with the reason.
+//! Every public operation of the library is used by the worlds, or stands in a list of exceptions with its reason.
 //!
-//! An operation counts as used if the sources of the worlds name it and its type. Types whose values the worlds have
-//! without naming the type are listed in [`REACHED`].
+//! An operation counts as used if the sources of the worlds name the operation and its type. [`REACHED`] lists types
+//! that the worlds use without naming them.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Types of which the worlds have values that other calls return, so that no source names the type.
+/// Types whose values are returned by other calls, so that no source names the type.
 const REACHED: &[&str] = &[
     "DataProducer",
     "Interrupter",
@@ -27,7 +27,7 @@ const REACHED: &[&str] = &[
     "Usage",
 ];
 
-/// What the worlds do not use, and why: a type, or an operation of a type.
+/// A type, or an operation of a type, that the worlds do not use, and the reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("AsyncCallEnd", "calls of tasks: not in the worlds yet; strait-tokio's tests have them"),
     ("AsyncChannel::get_ref", "returns a reference to the channel, which the worlds have"),

@@ -1,8 +1,8 @@
-//! Calls: a thread has ends that call and are called. A call is answered once, with its own reply, or its caller learns
-//! why not.
+//! Calls: a thread has ends that call and are called. A call gets one answer, its own reply, or its caller learns why
+//! there is none.
 //!
-//! Channels for calls have a class of their own: they carry no ends, and travel in messages of every other channel until
-//! the thread that has an end makes a call end of it.
+//! Channels for calls have a class of their own: they carry no ends. Their ends travel in messages of every other
+//! channel until the holding thread makes a call end of the channel.
 
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -17,13 +17,13 @@ use crate::judge;
 use crate::ledger::{Answer, Ask, CALLS, FOR_CALLS, Phase, Place, other};
 use crate::trail::Call;
 
-/// The bit that tells the stream of replies from the stream of requests.
+/// The bit that distinguishes the stream of replies from the stream of requests.
 pub(super) const REPLY: u32 = 1 << 31;
 
-/// The number of ends for calls above which a thread makes no new ones.
+/// The number of ends for calls above which a thread makes no more of them.
 const MANY: usize = 12;
 
-/// An end for calls that a thread has. The channel becomes a call end when the thread first uses it.
+/// An end for calls held by a thread. The channel becomes a call end when the thread first uses the end.
 pub(super) struct Calling {
     end: u32,
     channel: Option<Channel>,
@@ -59,7 +59,7 @@ impl Walker {
         self.calling.len() > MANY
     }
 
-    /// Takes an end for calls that can be sent to another process.
+    /// Takes an end for calls that may still be sent to another process.
     pub(super) fn take_for_sending(&mut self) -> Option<Held> {
         let found: Vec<usize> = (0..self.calling.len()).filter(|at| self.calling[*at].channel.is_some()).collect();
         if found.is_empty() {
@@ -69,7 +69,7 @@ impl Walker {
         Some(Held::new(calling.end, calling.channel?))
     }
 
-    /// Returns the call end at this index, which is made from its channel if it does not exist yet.
+    /// Returns the call end at index `at`. If there is only a channel yet, makes the call end from the channel.
     fn call_end(&mut self, at: usize) -> (u32, Rc<CallEnd>) {
         let most = 1 + self.random.index(CALLS);
         let calling = &mut self.calling[at];
@@ -88,7 +88,7 @@ impl Walker {
             return;
         }
         let at = self.random.index(self.calling.len());
-        // An end that was not used yet may still be sent.
+        // An unused end may still be sent.
         if self.calling[at].channel.is_some() && self.random.one_in(2) {
             return;
         }
@@ -137,8 +137,7 @@ impl Walker {
         }
     }
 
-    /// Judges an error of a call or a reply, and closes the end if it says that the peer is closed. Returns whether the
-    /// end is still there.
+    /// Judges an error of a call or a reply. Closes the end on *peer closed*. Returns whether the end is still there.
     fn take_error_of_calls(&mut self, end: u32, over: u64, patience: Duration, error: Error) -> bool {
         let is_closed = error == Error::PeerClosed;
         if is_closed && !self.is_other_gone(end) {
@@ -157,8 +156,8 @@ impl Walker {
 
 /// Calling.
 impl Walker {
-    /// Returns the number, the bytes and the files of the next request; `None` if as many calls as the ledger can record
-    /// are without an answer.
+    /// Returns the number, the bytes and the files of the next request; `None` if the ledger can record no more calls
+    /// without an answer.
     fn request(&mut self, at: usize) -> Option<(u64, Vec<u8>, Vec<Handle>)> {
         let end = self.calling[at].end;
         let number = self.book(end).tried.load(SeqCst);
@@ -324,7 +323,7 @@ impl Walker {
         self.check_files(end, &said, reply.take_handles());
     }
 
-    /// Checks the handles of a request or a reply: they are files.
+    /// Checks the handles of a request or a reply: all are files.
     fn check_files(&mut self, end: u32, said: &Said, handles: Result<Vec<Handle>, Error>) {
         let handles = match handles {
             Ok(handles) => handles,
@@ -340,8 +339,8 @@ impl Walker {
         }
     }
 
-    /// Returns whether the other end has dropped request `number` of this end. Waits while the process there may not have
-    /// recorded that yet.
+    /// Returns whether the other end has dropped request `number` of this end. Waits while the process of the other
+    /// end may not have recorded the drop yet.
     fn has_dropped(&self, end: u32, number: u64) -> bool {
         let begin = Instant::now();
         loop {
@@ -358,7 +357,8 @@ impl Walker {
 
 /// Serving.
 impl Walker {
-    /// Takes the next request of an end, and answers it, drops it, or leaves it for later. Returns whether there was one.
+    /// Takes the next request of an end, and answers it, drops it, or leaves it for later. Returns whether there was
+    /// a request.
     fn serve(&mut self, at: usize, patience: Duration) -> bool {
         let (end, calls) = self.call_end(at);
         let over = self.life.shortages_over();
@@ -402,7 +402,8 @@ impl Walker {
         }
     }
 
-    /// Checks that a request is the next of its stream, but for those whose callers may have cancelled them.
+    /// Checks that a request is the next of its stream; requests whose callers may have cancelled them may be
+    /// missing.
     fn check_request(&self, end: u32, said: &Said) {
         let (stream, number) = (other(end), said.number);
         let caller = self.book(stream);
@@ -419,7 +420,7 @@ impl Walker {
         }
     }
 
-    /// Answers a request that is owed.
+    /// Answers an open request.
     fn answer_one(&mut self, at: usize) {
         let end = self.calling[at].end;
         if !self.calling[at].owed.is_empty() {
@@ -459,7 +460,7 @@ impl Walker {
 
 /// The end of the world.
 impl Walker {
-    /// Takes and answers all requests, and takes all replies that are there. Returns whether there was any.
+    /// Takes and answers all requests, and takes all replies. Returns whether there was any of them.
     pub(super) fn drain_calls(&mut self) -> bool {
         let mut came = false;
         for at in (0..self.calling.len()).rev() {
@@ -483,7 +484,7 @@ impl Walker {
         self.calling.get(at).is_some_and(|calling| calling.end == end)
     }
 
-    /// Checks that each end for calls whose other end is gone returns *peer closed*.
+    /// Checks that an end for calls returns *peer closed* if its other end is gone.
     pub(super) fn see_that_lone_calls_say_so(&mut self) {
         for at in (0..self.calling.len()).rev() {
             let end = self.calling[at].end;

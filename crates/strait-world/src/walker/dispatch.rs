@@ -1,5 +1,5 @@
-//! Dispatchers: a thread serves some of its ends by a dispatcher for a while, sometimes with a pump, and closes them
-//! together with it.
+//! Dispatchers: a thread serves some of its ends by a dispatcher for a while, sometimes with a pump. Some ends are
+//! closed together with the dispatcher.
 
 use std::cell::RefCell;
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use crate::ledger::Place;
 use crate::trail::{Call, NO_END};
 use crate::worker::excused;
 
-/// What handlers were called with, each with the end of its channel.
+/// The arguments of each handler call, with the end of its channel.
 type Dispatches = Arc<RefCell<Vec<(u32, Dispatched)>>>;
 
 /// The ends that a dispatcher serves, with the dispatcher's keys for them.
@@ -60,7 +60,8 @@ impl Walker {
     fn serve_one(&mut self, dispatcher: &Dispatcher, dispatches: &Dispatches) -> Option<(u32, u64)> {
         let ledger = self.process.ledger;
         let is_old = |end: u32| ledger.end(end).class.load(SeqCst) > 0;
-        // The other ends of some are here too, so that messages come while the dispatcher runs.
+        // For half of the calls, the other end must be here too, so that this thread can send while the dispatcher
+        // runs.
         let here: Vec<u32> = self.held.iter().map(|held| held.end).collect();
         let needs_both = self.random.one_in(2);
         let may_be = |held: &Held| is_old(held.end) && held.registration == Registration::None;
@@ -78,7 +79,7 @@ impl Walker {
             Ok(key) => Some((end, key)),
             Err(error) => {
                 self.book(end).put(Place::Closed);
-                // An end that came back from a failed send is still in the set.
+                // An end that came back from a failed send is still in its wait set.
                 let may_be = matches!(error, Error::InSet | Error::PeerClosed);
                 if !may_be && !self.passes(end, over, Duration::ZERO, error) {
                     self.wrong(end, &format!("serving says {error:?}"));
@@ -88,7 +89,7 @@ impl Walker {
         }
     }
 
-    /// Sends to some of the served ends, from their other ends, if this thread has these.
+    /// Sends to some of the served ends, if this thread has their other ends.
     fn send_to_some(&mut self, served: &Served) {
         for (end, _) in served {
             let peer = self.process.ledger.peer(*end);
@@ -101,7 +102,7 @@ impl Walker {
     }
 
     fn run_dispatcher(&mut self, dispatcher: &Dispatcher, served: &Served) {
-        // A message that is there must be handled at once; the controller notices if it is not.
+        // A waiting message must be handled at once, or the controller reports a mistake.
         let is_there = served.iter().any(|(end, _)| self.process.ledger.has_message(*end));
         let patience = if is_there { ENOUGH } else { self.patience() };
         let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
@@ -112,7 +113,7 @@ impl Walker {
         self.judge_dispatch(over, called.err());
     }
 
-    /// Receives once by a pump of this thread, and calls the handlers.
+    /// Receives once by a pump in this thread, and calls the handlers.
     fn pump(&mut self, dispatcher: &Dispatcher, served: &Served) {
         let pump = dispatcher.pump();
         let patience = self.patience();
@@ -153,7 +154,7 @@ impl Walker {
         }
     }
 
-    /// Closes all ends that the dispatcher serves. Some by themselves, others with the dispatcher.
+    /// Closes all ends served by the dispatcher: some one by one, the others with the dispatcher.
     fn stop_serving(&mut self, dispatcher: &Dispatcher, served: Served) {
         for (end, key) in served {
             self.book(end).put(Place::Closed);

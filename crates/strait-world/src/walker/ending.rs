@@ -1,4 +1,5 @@
-//! The end of the world: each thread receives everything, checks that lone ends say so, and closes everything.
+//! The end of the world: each thread receives all messages, checks that lone ends return *peer closed*, and closes
+//! everything.
 
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
@@ -12,7 +13,7 @@ impl Walker {
         self.walk.done.store(phase as u32, SeqCst);
     }
 
-    /// Receives everything that is there, until the controller ends the phase.
+    /// Receives all messages until the controller ends the phase.
     pub(super) fn drain_all(&mut self) {
         self.arrive_at(Phase::Drain);
         while self.process.ledger.phase() == Phase::Drain {
@@ -30,7 +31,7 @@ impl Walker {
         }
     }
 
-    /// Checks that each end whose other end is gone returns *peer closed*, and that no other end does.
+    /// Checks that an end returns *peer closed* if and only if its other end is gone.
     pub(super) fn see_that_lone_ends_say_so(&mut self) {
         for at in (0..self.held.len()).rev() {
             let end = self.held[at].end;

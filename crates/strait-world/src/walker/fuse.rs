@@ -1,4 +1,4 @@
-//! Joining channels: a thread fuses two ends that it has, and their other ends go on as the two ends of one channel.
+//! Fusing: a thread fuses two of its ends, and their other ends become the two ends of one channel.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -19,7 +19,8 @@ fn said_of_fusing(result: &Result<(), FuseError>) -> String {
 }
 
 impl Walker {
-    /// Fuses two ends of channels of the same class, so that what the channels carry stays of a higher class.
+    /// Fuses two ends of channels of equal class, so that the fused channel still carries only ends of a higher
+    /// class.
     pub(super) fn fuse(&mut self) {
         let Some((one, two)) = self.pick_to_fuse() else { return };
         let (near, far) = (one.end, two.end);
@@ -53,10 +54,9 @@ impl Walker {
         }
     }
 
-    /// Takes two ends that can be fused from those that this thread has: of channels of one class, and not of one
-    /// channel.
+    /// Takes two ends that this thread can fuse: of two channels of equal class.
     fn pick_to_fuse(&mut self) -> Option<(Held, Held)> {
-        // Channels between processes that were made by connecting are few.
+        // Channels made by connecting two processes are few.
         let with_roads = self.random.one_in(4);
         let one = self.pick(|_| true)?;
         let one = self.held.swap_remove(one);
@@ -72,7 +72,7 @@ impl Walker {
         Some((one, two))
     }
 
-    /// Returns whether the process at the other end of a channel can tell from the first message which channel it is.
+    /// Returns whether the process at the other end can tell the number of the channel from the first message.
     fn is_known(&self, end: u32) -> bool {
         self.book(other(end)).place() != Place::Offered || self.book(end).accepted.load(SeqCst) > 0
     }

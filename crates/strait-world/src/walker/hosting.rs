@@ -1,5 +1,5 @@
-//! Hosting: a thread starts a guest, with an invitation or with a channel that the guest inherits, and checks that what it
-//! sends there comes back.
+//! Hosting: a thread starts a guest, with an invitation or with an inherited channel, and checks that every message
+//! to the guest comes back.
 
 use std::process::{Child, Command};
 use std::sync::atomic::Ordering::SeqCst;
@@ -14,12 +14,12 @@ use crate::guest::PATIENCE;
 use crate::ledger::faults;
 use crate::trail::{Call, NO_END};
 
-/// The stream number of messages to guests, which are not in the ledger.
+/// The stream number of messages to guests; the ledger has no record of that stream.
 const TO_GUEST: u32 = u32::MAX;
 
 impl Walker {
-    /// Starts a guest, sends it some messages, and waits for its end. Does nothing in a world with shortages, in which a
-    /// process may fail to start.
+    /// Starts a guest, sends it some messages, and waits for its end. Does nothing in a world with shortages, because
+    /// a process may fail to start in a shortage.
     pub(super) fn host_guest(&mut self) {
         let has_shortages = self.process.ledger.faults.load(SeqCst) & (faults::DESCRIPTORS | faults::MEMORY) != 0;
         if has_shortages || !self.random.one_in(4) {
@@ -60,7 +60,7 @@ fn command(way: &str) -> Command {
     command
 }
 
-/// Starts a guest with an invitation to a listener that accepts nobody else.
+/// Starts a guest with an invitation to a listener that accepts only the guest.
 fn invite(directory: &str, name: &str) -> Result<(Child, Channel), Error> {
     let listener = Listener::builder().directory(directory).invited_only().bind(name)?;
     let invitation = listener.invite(PATIENCE)?;
@@ -99,7 +99,7 @@ fn send_around(channel: &Channel, number: u64, filling: usize) -> Result<(), Str
     if all.iter().all(|found| *found == bytes) { Ok(()) } else { Err("other bytes have come back".into()) }
 }
 
-/// Waits until a guest has ended, which it must do by itself.
+/// Waits for a guest, which must end by itself.
 fn await_end(mut child: Child) -> Result<(), String> {
     let begin = Instant::now();
     loop {

@@ -12,16 +12,16 @@ use crate::ledger::faults;
 use crate::trail::{Call, NO_END};
 use crate::worker::{excused, lift_limits};
 
-/// The resources of which a process that has few can still receive everything later. Of memory, regions and descriptors
-/// that is so as well, but ends in messages can be lost for want of them.
+/// The resources whose limits only delay messages: a process at such a limit can receive everything later. A lack of
+/// memory, regions or descriptors can lose ends in messages.
 const OF_MOVES: [Resource; 2] = [Resource::QueuedBytes, Resource::QueuedMessages];
 
 /// A limit that no process of a world reaches.
 const AMPLE: u64 = 1 << 36;
 
 impl Walker {
-    /// Sets other limits for this process. In a world with shortages these may be so low that moves fail for a while;
-    /// otherwise they are ample, and nothing may fail because of them.
+    /// Sets other limits for this process. In a world with shortages the limits may be so low that moves fail for a
+    /// while; otherwise the limits are ample, and no call may fail because of them.
     pub(super) fn change_limits(&mut self) {
         if self.random.one_in(4) {
             return self.prune();
@@ -47,7 +47,7 @@ impl Walker {
         }
     }
 
-    /// Limits for a while how much of moved ends' messages this process holds.
+    /// Limits for a while how much of the messages of moved ends this process holds.
     fn limit_moves(&mut self) {
         if self.limited_until.is_some() {
             return;
@@ -59,7 +59,7 @@ impl Walker {
         self.limited_until = Some(now() + millis * 1_000_000);
     }
 
-    /// Lifts the limits again if their time is over, or `at_once`.
+    /// Lifts the limits if their time is over, or if `at_once`.
     pub(super) fn lift_limits(&mut self, at_once: bool) {
         if self.limited_until.is_some_and(|until| at_once || now() > until) {
             self.limited_until = None;
@@ -68,7 +68,7 @@ impl Walker {
         }
     }
 
-    /// Checks, when every message has been received, that no peer is charged for messages any more.
+    /// Checks, after every message was received, that no peer is charged for messages any more.
     pub(super) fn see_that_nothing_is_charged(&self) {
         for held in &self.held {
             let Ok(Some(usage)) = held.channel.peer_usage() else { continue };
@@ -81,7 +81,7 @@ impl Walker {
         }
     }
 
-    /// Sets the limits of some resources to about `most`, and leaves those of others ample.
+    /// Sets the limits of the resources `of` to about `most`, and leaves all others ample.
     fn set_limits(&mut self, of: &[Resource], most: u64) {
         let ample = |limits: Limits, of| limits.peer(of, 2 * AMPLE).user(of, 2 * AMPLE);
         let mut limits = Resource::ALL.into_iter().fold(Limits::new(), ample);

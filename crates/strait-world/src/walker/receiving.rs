@@ -1,4 +1,4 @@
-//! Receiving, by every call that receives; each message must be the next of its stream, and is checked whole.
+//! Receiving, by every call that receives; each message must be the next of its stream, and is checked as a whole.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -41,7 +41,7 @@ fn recv_message(channel: &Channel, deadline: Deadline) -> Result<Parts, Error> {
     Ok(in_parts(message))
 }
 
-/// Asks for the next message, and receives it. Reports a mistake by a panic if it is not as the answer says.
+/// Asks for the next message, and receives it. Panics if the message differs from the answer.
 fn peek_and_recv(channel: &Channel) -> Result<Parts, Error> {
     let Some(next) = channel.peek()? else { return channel.try_recv().map(in_parts) };
     let message = channel.try_recv()?;
@@ -61,7 +61,7 @@ fn copied<K>(mut view: InPlace<'_, K>) -> Parts {
     (bytes, view.take_handles())
 }
 
-/// Receives into a buffer of `size` bytes, and if that is too small, into one that is large enough.
+/// Receives into a buffer of `size` bytes; if the message is larger, into a larger buffer.
 fn recv_into(channel: &Channel, size: usize, deadline: Deadline) -> Result<Parts, Error> {
     let mut buffer = vec![0; size];
     let mut received = match channel.recv_into(&mut buffer, deadline) {
@@ -167,7 +167,7 @@ impl Walker {
         self.take_received(at, over, patience, received.map(|()| messages))
     }
 
-    /// Splits an end, receives by its receiving half, and joins the halves.
+    /// Splits an end, receives by the receiving half, and joins the halves.
     fn receive_by_half(&mut self, at: usize, patience: Duration) -> bool {
         let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
         let over = self.life.shortages_over();
@@ -188,8 +188,8 @@ impl Walker {
         self.take_received(at, over, patience, received.map(|message| vec![message]))
     }
 
-    /// Takes what a call has received at the end with this index. Returns false if there was nothing, or if the end was
-    /// closed.
+    /// Takes the messages that a call received at the end with index `at`. Returns `false` if there was none, or if
+    /// the end was closed.
     fn take_received(&mut self, at: usize, over: u64, patience: Duration, received: Result<Vec<Parts>, Error>) -> bool {
         let end = self.held[at].end;
         match received {
@@ -212,13 +212,13 @@ impl Walker {
         }
     }
 
-    /// Puts a message back, so that it is received again next. Returns the messages that could not be put back; they
-    /// count as received.
+    /// Puts a message back, so that the next call receives it again. Returns messages that could not be put back,
+    /// which count as received.
     fn put_back(&mut self, end: u32, channel: &Channel, message: Message) -> Vec<Message> {
         let over = self.life.shortages_over();
         let about = About { call: Call::PutBack, end, number: 0 };
         let mut returned = Vec::new();
-        // No other thread has this end, so nothing prevents the message from being put back.
+        // Only this thread has the end, so nothing prevents putting the message back.
         let put = || {
             channel.put_back([message]).map_err(|failed| {
                 returned = failed.messages;
@@ -247,7 +247,7 @@ impl Walker {
         self.close(at);
     }
 
-    /// Checks that the other end is gone and that all accepted messages have arrived, after *peer closed* at an end.
+    /// After *peer closed* at an end, checks that the other end is gone and that all accepted messages have arrived.
     pub(super) fn judge_closed(&self, end: u32) {
         if !self.is_other_gone(end) {
             self.wrong(end, "receiving says that the peer is closed, and it is not");
@@ -267,7 +267,7 @@ impl Walker {
         }
     }
 
-    /// Checks a received message: it must be the next of its stream. Holds the ends in it.
+    /// Checks that a received message is the next of its stream. Holds the ends in the message.
     pub(super) fn take(&mut self, end: u32, bytes: &[u8], handles: Result<Vec<Handle>, Error>) {
         let stream = self.process.ledger.stream_to(end);
         let book = self.book(stream);
@@ -328,10 +328,10 @@ impl Walker {
         }
     }
 
-    /// Returns whether this process may have lost handles of what came over `end`, because it holds many descriptors:
-    /// few are left, or the library says that it holds as many for that peer as it may (`docs/reference/limits.md`:
-    /// descriptors over the limit are closed, and their message reports that). An end can bring along messages whose
-    /// handles were lost so.
+    /// Returns whether this process may have lost handles of messages that came over `end`, because this process
+    /// holds many descriptors: few are left, or the library reports its limit for the peer as reached
+    /// (`docs/reference/limits.md`: descriptors over the limit are closed, and their message reports the loss). An
+    /// end can also bring messages whose handles were lost before.
     fn may_lose_handles(&self, end: u32) -> bool {
         let reached = |held: &Held| {
             let usage = held.channel.peer_usage().ok().flatten();
@@ -340,7 +340,7 @@ impl Walker {
         own::has_few_descriptors() || self.held.iter().any(|held| held.end == end && reached(held))
     }
 
-    /// Handles the loss of a message's handles, which is allowed only after a shortage.
+    /// Handles the loss of the handles of a message; only a shortage excuses the loss.
     pub(super) fn take_loss(&mut self, end: u32, number: u64, said: &Said, error: Error) {
         let book = self.book(end);
         let hardship = book.hardship.load(SeqCst) != 0 || self.life.has_been_short() || self.may_lose_handles(end);

@@ -1,8 +1,8 @@
-//! Reports of bad peers: a thread reports a message of an honest peer as bad. That ends the link to that peer, and every
-//! channel over the link.
+//! Reports of bad peers: a thread reports a message of an honest peer as bad. The report ends the link to the peer,
+//! and every channel over the link.
 //!
-//! The ledger does not know which channels share a link. So only ends of a class of their own are reported: they are made
-//! by connecting, carry no ends and do not travel, and so have a link for themselves.
+//! The ledger does not know which channels share a link. So only ends of a class of their own are reported: such ends
+//! are made by connecting, carry no ends and do not move, so each has a link of its own.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -19,7 +19,8 @@ use crate::trail::Call;
 use crate::worker::{REASON, excused};
 
 impl Walker {
-    /// Reports a peer as bad at a random end that may be used for that: by the channel, or by a message of it.
+    /// Reports a peer as bad at a random end of the class for reports: by the channel, or by a message of the
+    /// channel.
     pub(super) fn report_bad(&mut self) {
         let Some(at) = self.pick(|held| self.process.ledger.end(held.end).class.load(SeqCst) == FOR_REPORTS) else {
             return;
@@ -36,7 +37,7 @@ impl Walker {
             Err(error) if excused(self.process, over, error) => return,
             Err(error) => self.wrong(end, &format!("receiving says {error:?}")),
         };
-        // The other end learns of the report while this call lasts.
+        // The other end learns of the report during the call.
         self.book(end).put(Place::Closed);
         let about = About { call: Call::ReportBad, end, number: 0 };
         let report = || match &message {
@@ -57,11 +58,11 @@ impl Walker {
         self.close(at);
     }
 
-    /// Ends the link of an end without a report, receives what came before, and closes the end.
+    /// Ends the link of an end without a report, receives the earlier messages, and closes the end.
     fn disconnect(&mut self, at: usize) {
         let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));
         let over = self.life.shortages_over();
-        // The other end learns of it while this call lasts.
+        // The other end learns of the end of the link during the call.
         self.book(end).put(Place::Closed);
         let about = About { call: Call::Disconnect, end, number: 0 };
         match self.timed(about, Duration::ZERO, || channel.disconnect(), said) {
@@ -92,7 +93,7 @@ impl Walker {
         let may_be = match reported {
             Reported::Closed => true,
             Reported::Gone => self.is_other_gone(end),
-            // The channel has moved into other memory within its process, with what was not received.
+            // The channel has moved into other memory within its process, together with its unreceived messages.
             Reported::Brought => true,
             _ => false,
         };
@@ -102,7 +103,7 @@ impl Walker {
         self.process.ledger.reports.fetch_add(u32::from(reported == Reported::Closed), SeqCst);
     }
 
-    /// Receives what is left at an end whose peer was reported, and checks the error after that.
+    /// Receives the rest at an end whose peer was reported, and checks the error after the last message.
     fn see_end_of_reported(&mut self, end: u32, channel: &Channel) {
         loop {
             let over = self.life.shortages_over();

@@ -1,4 +1,4 @@
-//! Sending: messages with ends and files in them, by every call that sends; and the calls that change an end or ask for its
+//! Sending: messages with ends and files in them, by every sending call; and calls that change an end or return its
 //! state.
 
 use std::io::IoSlice;
@@ -23,7 +23,7 @@ fn send_vectored(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline
     channel.send_by(Outgoing::vectored(&parts).handles(handles), deadline)
 }
 
-/// Returns whether a call that sends these bytes makes a view that keeps the channel, and not one that borrows it.
+/// Returns whether the reservation or draft that sends `bytes` owns the channel, instead of borrowing it.
 fn keeps_channel(bytes: &[u8]) -> bool {
     bytes.len().is_multiple_of(2)
 }
@@ -99,7 +99,7 @@ fn fill_and_send<K>(
         return Err(SendError { error, handles });
     }
     assert_eq!(draft.len(), bytes.len());
-    // A long draft is in shared memory, unless this process lacks it.
+    // A long draft is in shared memory, unless this process lacks memory.
     let _ = draft.is_shared();
     handles.into_iter().for_each(|handle| draft.handle(handle));
     draft.send(deadline)
@@ -112,7 +112,7 @@ fn send_forwarded(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadlin
             .forward(&mut message, deadline)
             .map_err(|error| SendError { error, handles: message.take_handles().unwrap_or_default() })
     };
-    // A message that was never received.
+    // `from_parts` makes a message that was never received.
     match bytes.len() % 5 {
         0 => return forward(Message::from_parts(bytes.to_vec(), handles)),
         1 => {
@@ -132,7 +132,7 @@ fn send_forwarded(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadlin
         Err(error) => return Err(SendError { error, handles }),
     };
     near.try_send(Outgoing::new(bytes).handles(handles))?;
-    // The channel is within this process, so the message is there.
+    // The channel is within this process, so the message is there already.
     forward(far.try_recv().map_err(|error| SendError { error, handles: Vec::new() })?)
 }
 
@@ -186,12 +186,12 @@ impl Walker {
         self.send(self.held.len() - 1, riders);
     }
 
-    /// Returns whether an end can be sent over a channel of this class.
+    /// Returns whether an end may be sent over a channel of class `class`.
     pub(super) fn may_ride(&self, held: &Held, class: u64) -> bool {
         self.class(held) > class && self.class(held) != FOR_REPORTS
     }
 
-    /// Takes some ends that can be sent over a channel of this class.
+    /// Takes some ends that may be sent over a channel of class `class`.
     pub(super) fn take_riders(&mut self, class: u64) -> Vec<Held> {
         let mut riders = Vec::new();
         for _ in 0..1 + self.random.below(12).saturating_sub(8) {
@@ -207,7 +207,7 @@ impl Walker {
         riders
     }
 
-    /// Records that these ends are in message `number` of a stream, and takes the handles out of them.
+    /// Records the ends `riders` as part of message `number` of a stream, and returns their channels as handles.
     pub(super) fn board(&mut self, stream: u32, number: u64, riders: Vec<Held>) -> Vec<Handle> {
         let has_been_short = self.life.has_been_short();
         let mut handles = Vec::new();
@@ -217,7 +217,8 @@ impl Walker {
             if has_been_short {
                 book.hardship.store(1, SeqCst);
             }
-            // The ends in a message are recorded before the call; its result decides what becomes of them.
+            // The ends are recorded as part of the message before the call; the result of the call decides their next
+            // place.
             trail::note(self.walk, now(), 0, Call::SendWithEnds, rider.end, u64::from(stream), "rides");
             handles.extend(Arc::into_inner(rider.channel).map(Handle::from));
         }
@@ -235,13 +236,13 @@ impl Walker {
 
     pub(super) fn files(&mut self, stream: u32, number: u64) -> Vec<Handle> {
         let count = if self.random.one_in(6) { self.random.index(5) } else { 0 };
-        // The link of an end that may be reported is used by no other end.
+        // No other end may use the link of an end of the class for reports.
         let may_have_ends = stream >= REPLY || self.book(stream).class.load(SeqCst) != FOR_REPORTS;
         let may_have = |at: &usize| may_have_ends || !is_end(stream, number, *at);
         (0..count).take_while(may_have).map_while(|at| file(stream, number, at)).collect()
     }
 
-    /// Sends the next message of an end, with the ends `riders` in it, by a random call.
+    /// Sends the next message of an end, with the ends `riders`, by a random call.
     pub(super) fn send(&mut self, at: usize, riders: Vec<Held>) {
         let stream = self.held[at].end;
         let book = self.book(stream);
@@ -288,7 +289,7 @@ impl Walker {
         }
     }
 
-    /// Chooses the call that sends a message with `len` bytes and `ends` ends.
+    /// Chooses a call to send a message with `len` bytes and `ends` ends.
     fn way_to_send(&mut self, len: usize, ends: usize) -> Call {
         match self.random.below(12) {
             0 => Call::SendVectored,
@@ -296,7 +297,8 @@ impl Walker {
             2 if len > 100 => Call::Sealed,
             3 => Call::Draft,
             4 => Call::Forward,
-            // Ends in a message that stays a value remain members of their wait set, so a value carries no ends.
+            // A value stays an object, so ends in it would remain members of their wait set. So a value carries no
+            // ends.
             5 if ends == 0 => Call::Value,
             _ if ends > 0 => Call::SendWithEnds,
             _ => Call::Send,
@@ -355,7 +357,7 @@ impl Walker {
         }
     }
 
-    /// Asks an end for its state. If the end says that its peer is closed, checks that the other end is gone.
+    /// Reads the state of an end. If the state is *peer closed*, checks that the other end is gone.
     pub(super) fn look(&mut self) {
         let Some(at) = self.pick(|_| true) else { return };
         let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));
@@ -384,7 +386,7 @@ impl Walker {
         }
     }
 
-    /// Takes back the handles of a message that was not sent: ends are held again, files are checked.
+    /// Takes back the handles of an unsent message: holds the ends again, and checks the files.
     pub(super) fn take_back(&mut self, stream: u32, number: u64, names: &[u32], handles: Vec<Handle>) {
         for (at, handle) in handles.into_iter().enumerate() {
             match names.get(at) {
@@ -402,7 +404,7 @@ impl Walker {
         }
     }
 
-    /// Reports a mistake if a call that sent nothing must not have returned this error.
+    /// Reports a mistake if a call that sent nothing must not return `error`.
     pub(super) fn take_error(&mut self, end: u32, over: u64, patience: Duration, error: Error) {
         if error == Error::PeerClosed {
             if !self.is_other_gone(end) {

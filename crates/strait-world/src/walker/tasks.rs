@@ -1,5 +1,5 @@
-//! Tasks: a thread puts an end into a reactor, drives one future, and takes the end out again. Ends travel in what tasks
-//! send and receive, and an end that a task has used goes on to another process.
+//! Tasks: a thread puts an end into a reactor, drives one future, and takes the end out again. Tasks send and receive
+//! ends, and an end used by a task moves on to another process.
 
 use std::future::Future;
 use std::pin::{Pin, pin};
@@ -19,13 +19,13 @@ use crate::ledger::Place;
 use crate::trail::{Call, NO_END};
 use crate::worker::excused;
 
-/// The class from which on an end carries no ends.
+/// The lowest class of ends that carry no ends.
 const HIGHEST_CARRIER: u64 = 3;
 
-/// A time in which the controller notices that a thread sleeps though there is a message for it.
+/// Long enough for the controller to notice a thread that sleeps although a message is there.
 pub(super) const ENOUGH: Duration = Duration::from_secs(2);
 
-/// Notes that its task is woken.
+/// Records that the task was woken.
 struct Flag(AtomicBool);
 
 impl Wake for Flag {
@@ -34,7 +34,8 @@ impl Wake for Flag {
     }
 }
 
-/// Drives a future for as long as `patience`, and polls it only when it is woken. `None` if it is not ready by then.
+/// Drives a future for up to `patience`, and polls it only after a wake-up. `None` if the future is not ready by
+/// then.
 fn drive<T>(reactor: &Reactor, mut future: Pin<&mut impl Future<Output = T>>, patience: Duration) -> Option<T> {
     let (begin, flag) = (Instant::now(), Arc::new(Flag(AtomicBool::new(true))));
     let waker = Waker::from(flag.clone());
@@ -44,7 +45,7 @@ fn drive<T>(reactor: &Reactor, mut future: Pin<&mut impl Future<Output = T>>, pa
         {
             return Some(done);
         }
-        // After an error (of a shortage, or of the channel itself) the future is polled once more.
+        // After an error of a shortage or of the channel, the future is polled once more.
         match reactor.turn() {
             Ok(0) if !flag.0.load(SeqCst) => {}
             Ok(_) => continue,
@@ -87,7 +88,7 @@ impl Walker {
         }
     }
 
-    /// Sends the end that this thread got last over a channel of a lower class.
+    /// Sends the end that this thread took last over a channel of a lower class.
     fn send_last_end(&mut self) {
         let Some(rider) = self.held.pop() else { return };
         let class = if self.may_ride(&rider, 0) { self.class(&rider) } else { 0 };
@@ -97,7 +98,7 @@ impl Walker {
         }
     }
 
-    /// Puts an end into a reactor; `None` if that fails, and the end is closed.
+    /// Puts an end into a reactor. If that fails, the end is closed, and the result is `None`.
     fn enter(&mut self, end: u32, channel: Channel, reactor: &Reactor) -> Option<AsyncChannel> {
         let over = self.life.shortages_over();
         let about = About { call: Call::EnterReactor, end, number: 0 };
@@ -105,7 +106,7 @@ impl Walker {
             Ok(channel) => Some(channel),
             Err(error) => {
                 self.book(end).put(Place::Closed);
-                // An end that came back from a failed send is still in the set.
+                // An end that came back from a failed send is still in its wait set.
                 let may_be = matches!(error, Error::InSet | Error::PeerClosed);
                 if !may_be && !self.passes(end, over, Duration::ZERO, error) {
                     self.wrong(end, &format!("entering a reactor says {error:?}"));
@@ -116,7 +117,7 @@ impl Walker {
     }
 
     fn receive_in_task(&mut self, end: u32, channel: &AsyncChannel, reactor: &Reactor) {
-        // A message that is there must be received at once; the controller notices if it is not.
+        // A waiting message must be received at once, or the controller reports a mistake.
         let is_there = self.process.ledger.has_message(end);
         let patience = if is_there { ENOUGH } else { self.patience_of_tasks() };
         let over = self.life.shortages_over();

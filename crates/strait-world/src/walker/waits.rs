@@ -1,5 +1,4 @@
-//! Waiting in other ways than by a deadline or for a set that reports again and again: interrupters, members of sets that
-//! are reported once, and traps.
+//! Other waits than by a deadline or a level-triggered set: interrupters, one-shot members of wait sets, and traps.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering::SeqCst};
@@ -25,14 +24,14 @@ pub(super) enum Registration {
 }
 
 impl Registration {
-    /// Returns whether the set reports a message that is there.
+    /// Returns whether the set reports a waiting message.
     pub(super) fn reports(self) -> bool {
         matches!(self, Self::Level | Self::OneShot { armed: true })
     }
 }
 
 impl Walker {
-    /// Interrupts an end, and receives from it with a deadline that is far away: the call must return at once.
+    /// Interrupts an end, and then receives with a distant deadline: the call must return at once.
     pub(super) fn receive_interrupted(&mut self) {
         let Some(at) = self.pick(|_| true) else { return };
         let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));
@@ -77,7 +76,7 @@ impl Walker {
         }
     }
 
-    /// Records that the set has reported an end, which must be armed if it is to be reported once.
+    /// Records that the set has reported an end. A one-shot end must have been armed.
     pub(super) fn note_event(&mut self, at: usize) {
         let held = &mut self.held[at];
         let end = held.end;
@@ -88,7 +87,7 @@ impl Walker {
         }
     }
 
-    /// Removes an end from its set that is still there after it came back from a failed send.
+    /// Removes an end that came back from a failed send, and is still in its set, from the set.
     pub(super) fn remove(&mut self, set: &WaitSet, at: usize) {
         let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));
         let about = About { call: Call::Remove, end, number: 0 };
