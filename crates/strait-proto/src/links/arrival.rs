@@ -65,7 +65,7 @@ impl Links {
                 }
             }
             Packet::Yourself { lane, side } => self.yourself(on, lane, side, effects),
-            // On a link these come from no honest process; they bring nothing.
+            // No honest process sends these packets on a link; they bring no socket.
             Packet::Connect { .. } | Packet::New { .. } | Packet::Reuse { .. } => {}
             Packet::Open(_) | Packet::Idle(_) | Packet::Agree | Packet::Refuse => {}
         }
@@ -74,8 +74,8 @@ impl Links {
 
     // Identity and provenance.
 
-    /// Takes the peer's first packet. The link is what its evidence says if that agrees, and foreign if it does not. An
-    /// introduced link with another peer than the introducer said is closed.
+    /// Takes the peer's first packet. A link whose evidence does not agree becomes foreign. An introduced link is
+    /// closed if its peer is not the process that the introducer named.
     fn greets(&mut self, on: Id, peer: Option<Identity>, direct: bool, effects: &mut Vec<Effect>) {
         let Some(link) = self.links.get_mut(&on) else { return };
         link.peer = peer;
@@ -89,7 +89,7 @@ impl Links {
         }
     }
 
-    /// Makes a link of the half that an introducer sent.
+    /// Makes a link from the half sent by an introducer.
     fn half(
         &mut self,
         by: Id,
@@ -99,7 +99,7 @@ impl Links {
         effects: &mut Vec<Effect>,
     ) {
         let (Some(on), Some(introducer)) = (brings, self.links.get(&by)) else { return };
-        // A number of this introducer is in use: no honest process sends it again.
+        // The introducer already uses the number for another link: no honest process sends the number again.
         if self.named(by, number).is_some() {
             return effects.push(Effect::Close(on));
         }
@@ -115,7 +115,7 @@ impl Links {
         self.links.iter().find(|(_, link)| same(link)).map(|(&on, _)| on)
     }
 
-    /// Binds a lane to the link that an introducer named for it.
+    /// Binds a lane to the link named by the introducer.
     fn announced(&mut self, lane: Lane, on: Option<Id>, effects: &mut Vec<Effect>) {
         match on {
             _ if self.has(lane) => {}
@@ -124,7 +124,8 @@ impl Links {
         }
     }
 
-    /// Takes an end whose other end is said to be in this process, too. Only what has come is believed.
+    /// Takes an end whose other end is in this process, too, according to the peer. Only the arrival of that other
+    /// end proves it.
     fn yourself(&mut self, by: Id, lane: Lane, side: u8, effects: &mut Vec<Effect>) {
         match self.alone.iter().position(|alone| alone.lane == lane) {
             Some(at) if self.alone[at].side != side => {
@@ -136,7 +137,8 @@ impl Links {
         }
     }
 
-    /// Notes a packet for an unknown lane. It is no breach: another process may have named the lane to the peer alone.
+    /// Records a packet for an unknown lane. The packet is no breach: another process may have named the lane to the
+    /// peer alone.
     fn unknown(&mut self, on: Id, lane: Lane) {
         let Some(link) = self.links.get_mut(&on) else { return };
         if !link.lanes.contains(&lane) && !link.unknown.contains(&lane) {
@@ -173,7 +175,7 @@ impl Links {
     }
 }
 
-/// Returns what a packet means for the life of the link on which it comes.
+/// Returns the meaning of a packet for the life of its link.
 fn heard(packet: &Packet) -> Heard {
     match *packet {
         Packet::Handshake { .. } => Heard::Handshake,

@@ -1,30 +1,30 @@
-//! Which process is which, and which processes could have kept a copy of a socket.
+//! Identities of processes, and sets of processes that could have kept a copy of a socket.
 
 /// The identity of a process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Identity {
     /// The inode number of the process's pidfd, as the kernel reports it.
     pub inode: u64,
-    /// The random name that the process says. It only tells apart what runs within one process: copies of the library,
-    /// and programs that were executed one after the other.
+    /// The random name in the process's first packet. The name distinguishes programs within one process: copies of
+    /// the library, and programs executed one after the other.
     pub name: u128,
 }
 
 impl Identity {
-    /// Returns the identity of the sender of a first packet, which says `name`; `None` if the kernel reports no inode
+    /// Returns the identity of the sender of a first packet with this name; `None` if the kernel reports no inode
     /// number.
     pub(super) fn heard(inode: Option<u64>, name: u128) -> Option<Self> {
         inode.map(|inode| Self { inode, name })
     }
 }
 
-/// The makers of a link: every process that could have kept a copy of its socket, without the two processes of the
+/// The makers of a link: every process that could have kept a copy of the socket, without the two processes of the
 /// link.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Makers {
-    /// These processes, sorted, each once. A direct link has none.
+    /// These processes, sorted, without duplicates; empty for a direct link.
     Known(Vec<Identity>),
-    /// Any process: the evidence about the socket does not agree, or there is none. Such a link is *foreign*.
+    /// Any process: evidence about the socket is missing or does not agree. Such a link is *foreign*.
     Anyone,
 }
 
@@ -47,7 +47,8 @@ impl Makers {
         }
     }
 
-    /// Returns whether a link with these makers may carry a lane that the processes `others` can harm anyway.
+    /// Returns whether a link with these makers may carry a lane whose makers are `others`: all makers of the link
+    /// can harm the lane anyway.
     #[must_use]
     pub fn are_among(&self, others: &Self) -> bool {
         match (self, others) {

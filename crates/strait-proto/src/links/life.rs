@@ -10,14 +10,12 @@
 //! | agreeing | AGREE; once something holds the link, or a counted packet is sent: refusing | breach |
 //! | refusing | REFUSE | breach |
 //!
-//! No phase has the number of an IDLE: *overtaken* and *refusing* are all that the numbers tell later. What holds the
-//! link
-//! is not in the machine either. The caller says so: [`Life::owes`] takes it, and [`Life::held`] notes it. An answer
-//! that
-//! was chosen stays a refusal, even if nothing holds the link when it is sent. Meanwhile the peer may have chosen the
-//! link for a connect of this process.
+//! No phase has the number of an IDLE, because only *overtaken* and *refusing* depend on the number later. The
+//! machine does not know whether something holds the link either: the caller passes that to [`Life::owes`], and
+//! records it with [`Life::held`]. A refusal that was chosen stays a refusal, even if nothing holds the link when the
+//! refusal is sent: meanwhile the peer may have chosen the link for a connect of this process.
 
-/// What one side of a link knows of the link's life.
+/// The life of a link, as one side knows it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Life {
     phase: Phase,
@@ -40,14 +38,14 @@ pub enum Phase {
     Asked,
     /// This side has sent IDLE, and received a counted packet since.
     Overtaken,
-    /// The peer has sent IDLE, and nothing was on its way to it. This side has not answered, and needs the link no
-    /// more.
+    /// The peer has sent IDLE, and no counted packet was on its way to the peer. This side has not answered, and does
+    /// not need the link any more.
     Agreeing,
     /// The peer has sent IDLE, and this side has not sent its refusal yet.
     Refusing,
 }
 
-/// A packet that one side of a link receives, as far as the link's life is concerned.
+/// A packet received by one side of a link, as far as the packet concerns the life of the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Heard {
     /// The first packet of the peer.
@@ -64,7 +62,7 @@ pub enum Heard {
     Refuse,
 }
 
-/// A packet that one side of a link sends of itself.
+/// A packet that one side of a link sends for the life of the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Say {
     /// IDLE with its number.
@@ -75,12 +73,12 @@ pub enum Say {
     Refuse,
 }
 
-/// What becomes of the link after a step.
+/// The fate of the link after a step.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Fate {
     /// The link stays.
     Stays,
-    /// Both sides close the link: neither needs it, and nothing is unread in it.
+    /// Both sides close the link: neither side needs the link, and no packet in it is unread.
     Closes,
     /// No honest peer sends this packet here: the link ends.
     Breach,
@@ -89,7 +87,7 @@ pub enum Fate {
 impl Life {
     /// The life of a link whose peer has not sent its first packet yet.
     pub const GREETING: Self = Self { phase: Phase::Greeting, sent: 0, received: 0 };
-    /// The life of a link at whose first packet both sides knew each other.
+    /// The life of a link that a connect made: both sides know each other from its first packet on.
     pub const OPEN: Self = Self { phase: Phase::Open, sent: 0, received: 0 };
 
     /// Returns the number of counted packets that this side has sent.
@@ -104,8 +102,8 @@ impl Life {
         self.phase
     }
 
-    /// Returns whether this side may send a counted packet now. If not, it waits for the peer's first packet, or for
-    /// the answer to its IDLE.
+    /// Returns whether this side may send a counted packet now. If not, this side waits for the peer's first packet,
+    /// or for the answer to its IDLE.
     #[must_use]
     pub fn may_send(self) -> bool {
         matches!(self.phase, Phase::Open | Phase::Refused | Phase::Agreeing | Phase::Refusing)
@@ -127,7 +125,7 @@ impl Life {
         }
     }
 
-    /// Returns the machine after a packet was received, and what becomes of the link.
+    /// Returns the machine after a packet was received, and the fate of the link.
     #[must_use]
     pub fn hears(self, heard: Heard) -> (Self, Fate) {
         use Phase::{Agreeing, Asked, Greeting, Open, Overtaken, Refused, Refusing};
@@ -137,7 +135,7 @@ impl Life {
             (Greeting, Heard::Handshake) => goes_to(Open),
             (Greeting, _) | (_, Heard::Handshake) => (self, Fate::Breach),
             (_, Heard::Other) => goes_to(self.phase),
-            // A process that asked sends no counted packet until it is answered.
+            // A process that sent IDLE sends no counted packet until it has the answer.
             (Agreeing | Refusing, _) => (self, Fate::Breach),
             (Asked | Overtaken, Heard::Counted) => goes_to(Overtaken),
             (Open | Refused, Heard::Counted) => goes_to(self.phase),
@@ -152,8 +150,8 @@ impl Life {
         }
     }
 
-    /// Returns the packet that this side has to send now; `held` says whether something holds the link on this side,
-    /// which was noted with [`Life::held`] if so.
+    /// Returns the packet that this side must send now. `held` says whether something holds the link on this side; if
+    /// so, the caller has recorded that with [`Life::held`].
     #[must_use]
     pub fn owes(self, held: bool) -> Option<Say> {
         match self.phase {
@@ -164,8 +162,8 @@ impl Life {
         }
     }
 
-    /// Returns the machine after a packet that it owed was sent, and what becomes of the link. A packet that could not
-    /// be sent is still owed, if it is the right one then.
+    /// Returns the machine after an owed packet was sent, and the fate of the link. A packet that could not be sent
+    /// stays owed as long as it is still the right packet.
     #[must_use]
     pub fn says(self, say: Say) -> (Self, Fate) {
         match say {

@@ -1,16 +1,16 @@
-//! The life of links: which process is at the other side, which lanes a link may carry, how introductions and connects
+//! The life of links: the process at the other side, the lanes that a link may carry, how introductions and connects
 //! share links, and when a link is closed.
 //!
-//! [`Links`] is the machine of one process. The program around it, the *driver*, has the sockets. It tells the machine
-//! what it has [seen](Seen): a wish of the user, a packet, a socket whose other side is closed. The machine answers
-//! with
-//! [effects](Effect), which cannot fail. All that can fail (a packet that the socket has no room for, a socket pair for
-//! which there is no descriptor) is a [step](Step) that the machine *owes*. The driver tries the steps of
-//! [`Links::owed`] whenever it can, and says which it has [done](Seen::Done). A step that fails has changed nothing. It
-//! is owed again, or another one if something has happened meanwhile.
+//! [`Links`] is the machine of one process. The program around it, the *driver*, has the sockets. The driver tells
+//! the machine what it has [seen](Seen): a wish of the user, a packet, a socket whose other side is closed. The
+//! machine answers with [effects](Effect), which cannot fail. Everything that can fail is a [step](Step) that the
+//! machine *owes*: a packet, if the socket has no room, or a socket pair, if there is no descriptor. The driver tries
+//! the steps of [`Links::owed`] whenever it can, and tells the machine each step that it has [done](Seen::Done). A
+//! failed step changes nothing. The machine owes that step again, or another step if something has happened
+//! meanwhile.
 //!
-//! A packet stays in its socket until [`Links::ready`] says that the machine can take it: some packets are explained by
-//! packets on other sockets, which the driver takes first.
+//! A packet stays in its socket until [`Links::ready`] returns that the machine can take the packet. Packets on other
+//! sockets, which the driver takes first, explain some packets.
 //!
 //! | file | what |
 //! |---|---|
@@ -37,5 +37,5 @@ pub use table::{Alone, Dial, Effect, Link, Links, Origin, Seen, Step};
 /// The driver's number for a socket.
 pub type Id = u64;
 
-/// The name of a lane, the same in both processes. It is a number that other processes cannot guess.
+/// The name of a lane, equal in both processes: a number that other processes cannot guess.
 pub type Lane = u128;

@@ -1,4 +1,4 @@
-//! The packets that the life of a link needs, without the bytes on the wire.
+//! The packets that matter for the life of a link, without their bytes on the wire.
 
 use super::Lane;
 use super::identity::{Identity, Makers};
@@ -6,18 +6,18 @@ use super::identity::{Identity, Makers};
 /// A packet on a link, or on the socket of a connect.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Packet {
-    /// The first packet of each side of a link that was not made by a connect.
+    /// The first packet of each side of a link, unless a connect made the link.
     Handshake {
         /// The random name of the sending process.
         name: u128,
-        /// Whether the sender made its half itself, so that the half did not come over another link.
+        /// Whether the sender made its half itself; if not, the half came over another link.
         direct: bool,
     },
     /// The connect request: asks for a lane to the receiver.
     Connect {
         /// The random name of the sending process.
         name: u128,
-        /// A random number that names the link, if this socket becomes one.
+        /// A random number: the number of the link, if the socket becomes a link.
         link: u64,
     },
     /// NEW: accepts a connect; the socket becomes a link, with this lane.
@@ -27,7 +27,7 @@ pub enum Packet {
         /// The first lane of the link.
         lane: Lane,
     },
-    /// REUSE: accepts a connect; the lane is on the link that has this number, which both processes have already.
+    /// REUSE: accepts a connect; the lane is on an existing link between the two processes, the link numbered `link`.
     Reuse {
         /// The new lane.
         lane: Lane,
@@ -36,11 +36,11 @@ pub enum Packet {
     },
     /// The sender has opened a lane on this link.
     Open(Lane),
-    /// All that comes for a lane: attachments, wake-ups.
+    /// Anything for a lane: attachments, wake-ups.
     Data(Lane),
     /// NO_LANE: the sender knows no such lane on this link.
     NoLane(Lane),
-    /// IDLE: the sender needs the link no more, and has received this many counted packets.
+    /// IDLE: the sender does not need the link any more, and has received so many counted packets.
     Idle(u64),
     /// AGREE: answers IDLE. The sender has closed the link.
     Agree,
@@ -57,14 +57,15 @@ pub enum Packet {
         /// The makers of the pair, as the introducer knows them.
         makers: Makers,
     },
-    /// Names a pair again that the introducer has sent before, for a further lane.
+    /// Names a pair that the introducer has sent before, for a further lane.
     Named {
         /// The introducer's number for the pair.
         number: u64,
         /// The further lane.
         lane: Lane,
     },
-    /// FORGET: asks the introducer not to name the pair any more, if it has named the pair this often.
+    /// FORGET: asks the introducer to name the pair no more, unless the introducer has named the pair more often than
+    /// `times`.
     Forget {
         /// The introducer's number for the pair.
         number: u64,
@@ -76,7 +77,7 @@ pub enum Packet {
         /// The introducer's number for the pair.
         number: u64,
     },
-    /// *Yourself*: brings the end on this side (0 or 1) of a lane, both of whose ends are in the receiving process.
+    /// *Yourself*: brings one end of a lane (side 0 or 1). Both ends of the lane are in the receiving process.
     Yourself {
         /// The lane.
         lane: Lane,
@@ -86,7 +87,7 @@ pub enum Packet {
 }
 
 impl Packet {
-    /// Returns whether IDLE counts the packet: whether it brings something that a closed link would lose.
+    /// Returns whether IDLE counts the packet: whether its content would be lost if the link were closed.
     #[must_use]
     pub fn is_counted(&self) -> bool {
         matches!(self, Self::Open(_) | Self::Data(_) | Self::Half { .. } | Self::Named { .. } | Self::Yourself { .. })

@@ -1,18 +1,19 @@
-//! Pairs that an introducer made: how long it may name each of them, as the introducer and as a receiver sees it.
+//! Pairs made by an introducer: how long the introducer may name a pair, as seen by the introducer and by a receiver.
 
 use super::identity::{Identity, Makers};
 use super::{Id, Lane};
 
-/// What a receiver knows of the introducer's name for a link. As long as the link has this, the introducer may name it.
+/// The introducer's name for a link, as seen by a receiver. While the link has a name, the introducer may name the
+/// link.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Name {
-    /// The link to the introducer, over which the half came. The number counts on that link only.
+    /// The link to the introducer that brought the half. The number is valid on that link only.
     pub by: Id,
     /// The introducer's number for the pair.
     pub number: u64,
     /// The number of times that the introducer named the pair to this process.
     pub times: u64,
-    /// Whether FORGET was sent since.
+    /// Whether this process has sent FORGET since the introducer last named the pair.
     pub asked: bool,
 }
 
@@ -28,22 +29,22 @@ impl Name {
 pub enum Side {
     /// The process has not asked to forget the pair since it was named last.
     Named,
-    /// The process has asked, or its link is closed while the other one is up.
+    /// The process has asked to forget the pair, or its link is closed while the link to the other process is up.
     Forgot,
-    /// The process was told, or its link is closed: the introducer names the pair no more.
+    /// The process was sent RELEASED, or its link is closed: the introducer does not name the pair any more.
     Released,
 }
 
-/// An entry in the table of an introducer: a socket pair that it made.
+/// An entry in the table of an introducer: a socket pair made by the introducer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Pair {
     /// The introducer's number for the pair.
     pub number: u64,
-    /// The two processes, as the introducer verified them; `None` if the kernel does not tell.
+    /// The two processes, as verified by the introducer; `None` if the kernel reports no identity.
     pub ends: [Option<Identity>; 2],
     /// The makers of the pair.
     pub makers: Makers,
-    /// The links over which the halves go, and over which the pair is named.
+    /// The links that carry the halves and the names of the pair.
     pub over: [Id; 2],
     /// The number of times that the pair was named to each of the two processes.
     pub told: [u64; 2],
@@ -52,8 +53,8 @@ pub struct Pair {
 }
 
 impl Pair {
-    /// Returns whether the pair can be named for a further lane between two processes with these makers. A pair with an
-    /// unknown process, or with unknown makers, is for one lane only.
+    /// Returns whether the pair can be named for a further lane between the processes `ends` with these makers. A
+    /// pair with an unknown process, or with unknown makers, serves one lane only.
     pub(super) fn serves(&self, ends: [Option<Identity>; 2], makers: &Makers) -> bool {
         let same = self.ends == ends || self.ends == [ends[1], ends[0]];
         let known = ends.iter().all(Option::is_some) && *makers != Makers::Anyone;
@@ -71,8 +72,8 @@ impl Pair {
         self.sides[side] = Side::Named;
     }
 
-    /// Notes FORGET from one of the two processes. If the pair was named again meanwhile, the process asks once more
-    /// after it has heard of that.
+    /// Notes FORGET from one of the two processes. If the introducer named the pair again meanwhile, nothing changes:
+    /// that process sends FORGET again after it received the name.
     pub(super) fn forget(&mut self, side: usize, times: u64) {
         if times == self.told[side] && self.sides[side] == Side::Named {
             self.sides[side] = Side::Forgot;
@@ -87,7 +88,7 @@ impl Pair {
         }
     }
 
-    /// Returns whether one of the two processes is to be told RELEASED. A pair that an introduction is about to name
+    /// Returns whether one of the two processes must be sent RELEASED. A pair that an introduction is about to name
     /// (`busy`) is not released.
     pub(super) fn owes_released(&self, side: usize, busy: bool) -> bool {
         !busy && self.sides[side] == Side::Forgot && self.sides[1 - side] != Side::Named
@@ -107,7 +108,7 @@ pub enum Stage {
     Commit,
 }
 
-/// An introduction in progress. It holds the links over which it speaks.
+/// An introduction in progress, which holds the links in `over`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Introduction {
     /// The lane for which the two processes are introduced.

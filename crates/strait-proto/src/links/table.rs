@@ -8,37 +8,37 @@ use super::packet::Packet;
 use super::pair::{Introduction, Name, Pair, Side, Stage};
 use super::{Id, Lane};
 
-/// How a link came about. This decides what its first packet must agree with.
+/// The origin of a link. The first packet of the link must agree with its origin.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Origin {
-    /// The program gave this process the socket. `peer` is the process that the kernel reports for it, if this process
-    /// made the socket with it.
+    /// The program gave this process the socket. `peer` is the process on the other side according to the kernel, if
+    /// this process made the socket with that process.
     Given {
         /// The inode number of that process's pidfd.
         peer: Option<u64>,
     },
-    /// A connect made the link. Both processes know its number.
+    /// A connect made the link. Both processes know the number of the link.
     Connected {
         /// The process that connected.
         connector: Identity,
         /// The number in the connect request.
         link: u64,
     },
-    /// An introducer sent the half, and said which process has the other half.
+    /// An introducer sent the half, and named the process with the other half.
     Introduced {
         /// The process that has the other half.
         expected: Option<Identity>,
-        /// The introducer's name for the link, as long as it may use it.
+        /// The introducer's name for the link, while the introducer may use the name.
         name: Option<Name>,
     },
 }
 
-/// A link, as one of its two processes knows it.
+/// A link, as seen by one of its two processes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Link {
     /// How the link came about.
     pub origin: Origin,
-    /// The process at the other side; `None` before its first packet, and if the kernel does not tell.
+    /// The process at the other side; `None` before its first packet, and if the kernel reports no identity.
     pub peer: Option<Identity>,
     /// The processes that could have kept a copy of the socket.
     pub makers: Makers,
@@ -52,7 +52,8 @@ pub struct Link {
     pub unknown: Vec<Lane>,
 }
 
-/// The most unknown lanes of a link that wait for NO_LANE. Further packets for unknown lanes stay in the socket.
+/// The maximum number of unknown lanes of a link that wait for NO_LANE. Further packets for unknown lanes stay in the
+/// socket.
 const UNKNOWN: usize = 16;
 
 impl Link {
@@ -61,7 +62,7 @@ impl Link {
         Self { origin, peer: None, makers, life: Life::GREETING, greeted: false, lanes, unknown }
     }
 
-    /// Returns a link that a connect made: both sides know each other already.
+    /// Returns a link made by a connect: both sides know each other already.
     pub(super) fn connected(origin: Origin, peer: Option<Identity>, direct: bool, lane: Lane) -> Self {
         let makers = if direct { Makers::NONE } else { Makers::Anyone };
         let lanes = BTreeSet::from([lane]);
@@ -87,64 +88,65 @@ impl Link {
 /// The socket of a connect in progress.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Dial {
-    /// This process connects to the process with this inode number, and has not asked yet.
+    /// This process connects to the process with the inode number `to`, and has not sent its request yet.
     Asks {
         /// The inode number of the listener's process.
         to: Option<u64>,
-        /// The number of the link, if this becomes one.
+        /// The number of the link, if the socket becomes a link.
         link: u64,
     },
-    /// This process connects, and waits for the answer.
+    /// This process has sent its connect request, and waits for the answer.
     Waits {
         /// The inode number of the listener's process.
         to: Option<u64>,
-        /// The number of the link, if this becomes one.
+        /// The number of the link, if the socket becomes a link.
         link: u64,
     },
-    /// Another process has connected, and has not asked yet.
+    /// Another process has connected, and has not sent its connect request yet.
     Expects {
         /// The inode number of the process that connected.
         from: Option<u64>,
         /// The lane for that process.
         lane: Lane,
     },
-    /// Another process has asked, and waits for the answer.
+    /// Another process has sent its connect request, and waits for the answer.
     Answers {
-        /// The process that asked.
+        /// The process that sent the request.
         peer: Option<Identity>,
-        /// Whether the process that asked is the one that connected.
+        /// Whether the process that sent the request is the process that connected.
         direct: bool,
-        /// The link for the lane, chosen when the process asked; it is held until the answer. `None` for a new link.
+        /// The link for the lane, chosen when the request came, and held until the answer; `None` for a new link.
         shared: Option<Id>,
-        /// The number of the link, if this becomes one.
+        /// The number of the link, if the socket becomes a link.
         link: u64,
         /// The lane for that process.
         lane: Lane,
     },
 }
 
-/// An end of a lane whose other end is said to be in this process as well, and has not come.
+/// An end of a lane whose other end should arrive in this process as well, and has not arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Alone {
     /// The lane.
     pub lane: Lane,
-    /// The side of the end that has come.
+    /// The side of the end that has arrived.
     pub side: u8,
-    /// The link to the introducer, with which the end ends.
+    /// The link to the introducer. The end is lost when that link is closed.
     pub by: Id,
 }
 
-/// What the driver tells the machine.
+/// An input to the machine from the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Seen {
     /// The program gave this process a socket, on which both sides begin with a handshake.
     Given {
         /// The socket.
         on: Id,
-        /// The inode number of the process with which this process made the socket; `None` if it did not.
+        /// The inode number of the process with which this process made the socket; `None` if another process made
+        /// the socket.
         peer: Option<u64>,
     },
-    /// The user connects: this is the socket.
+    /// The user connects, with this socket.
     Connect {
         /// The socket.
         on: Id,
@@ -153,7 +155,7 @@ pub enum Seen {
         /// A new random number.
         link: u64,
     },
-    /// A process has connected to a listener: this is the socket.
+    /// A process has connected to a listener, with this socket.
     Accepted {
         /// The socket.
         on: Id,
@@ -171,7 +173,7 @@ pub enum Seen {
     },
     /// The user's call ends before the introduction for this lane is committed.
     CallOff(Lane),
-    /// This process closes its end of a lane, or has found that the lane was called off.
+    /// This process closes its end of a lane, or has found that the introduction of the lane was called off.
     Close(Lane),
     /// A packet was received.
     Packet {
@@ -184,8 +186,7 @@ pub enum Seen {
         /// The driver's number for the socket that came with the packet.
         brings: Option<Id>,
     },
-    /// The other side of a socket is closed, and nothing is unread in it. Or the peer's process is dead, and nothing is
-    /// unread.
+    /// The other side of a socket is closed, or the peer process is dead; and the socket has no unread packet.
     HungUp(Id),
     /// The driver has done a step.
     Done(Step),
@@ -203,20 +204,21 @@ pub enum Step {
     Commit(Lane),
 }
 
-/// What the driver does at once.
+/// An action that the driver does at once, and that cannot fail.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Effect {
     /// Close a socket.
     Close(Id),
-    /// The peer, or a process that could have a copy of this socket, broke the protocol. The socket is to be closed.
+    /// The peer, or a process that could have a copy of this socket, broke the protocol. The driver must close the
+    /// socket.
     Breach(Id),
     /// A lane of this process is on this link now.
     Bound(Lane, Id),
     /// A lane of this process ended.
     Lost(Lane),
-    /// The other end of a lane did not come over a link: both ends of the lane are in this process.
+    /// Both ends of a lane are in this process.
     Within(Lane),
-    /// A connect failed: its socket is to be closed.
+    /// A connect failed. The driver must close its socket.
     Failed(Id),
     /// The introduction for this lane was called off.
     CalledOff(Lane),
@@ -261,7 +263,7 @@ impl Links {
         self.dials.get(&on)
     }
 
-    /// Returns the pairs that this process has made and may still name, or has to release.
+    /// Returns the pairs made by this process that it may still name, or has to release.
     #[must_use]
     pub fn pairs(&self) -> &[Pair] {
         &self.pairs
@@ -273,14 +275,14 @@ impl Links {
         &self.introductions
     }
 
-    /// Returns the ends whose other ends are said to be here, and have not come.
+    /// Returns the ends whose other ends should arrive in this process, and have not arrived.
     #[must_use]
     pub fn alone(&self) -> &[Alone] {
         &self.alone
     }
 
-    /// Returns the direct link to a process that a new lane uses. If connects both ways made two links, that is the one
-    /// whose connector has the smaller identity.
+    /// Returns the direct link to a process that a new lane uses. If connects in both directions made two links, the
+    /// function returns the link whose connector has the smaller identity.
     #[must_use]
     pub fn direct(&self, peer: Identity) -> Option<Id> {
         let connector = |link: &Link| match link.origin {
@@ -291,7 +293,7 @@ impl Links {
         found.min().map(|(_, on)| on)
     }
 
-    /// Returns whether something but an introducer's name for it holds a link on this side.
+    /// Returns whether anything but an introducer's name holds a link on this side.
     pub(super) fn uses(&self, on: Id) -> bool {
         let Some(link) = self.links.get(&on) else { return false };
         let introduces = self.introductions.iter().any(|it| it.over.contains(&on));
@@ -300,7 +302,7 @@ impl Links {
         !link.lanes.is_empty() || introduces || connected
     }
 
-    /// Returns whether a connect in progress may be answered with this link.
+    /// Returns whether the answer to a connect in progress may name this link.
     fn connects_to(&self, link: &Link) -> bool {
         let peer = link.peer.filter(|_| link.makers.is_none());
         peer.is_some_and(|peer| self.connects(Some(peer.inode)).next().is_some())
@@ -318,14 +320,15 @@ impl Links {
         self.links.get(&on).is_some_and(|link| link.greeted && link.life.may_send())
     }
 
-    /// Returns whether an introduction over these links can begin. It cannot before both sides of the links have sent
-    /// their first packets, nor while an IDLE of this side is unanswered.
+    /// Returns whether an introduction over these links can begin: both sides of the links have sent their first
+    /// packets, and no IDLE of this side is unanswered.
     #[must_use]
     pub fn may_introduce(&self, over: [Id; 2]) -> bool {
         over.iter().all(|&on| self.may_send(on))
     }
 
-    /// Returns every step that is owed now, in any order. The steps of one link keep the order of the list.
+    /// Returns every step that the machine owes now. The order of the steps of one link must be kept; otherwise any
+    /// order will do.
     #[must_use]
     pub fn owed(&self) -> Vec<Step> {
         let mut owed = Vec::new();
@@ -374,7 +377,7 @@ impl Links {
         }
     }
 
-    /// Returns the number in the connect request by which a link was made.
+    /// Returns the number in the connect request that made a link.
     fn number(&self, on: Id) -> Option<u64> {
         match self.links.get(&on)?.origin {
             Origin::Connected { link, .. } => Some(link),
@@ -386,7 +389,7 @@ impl Links {
     fn next(&self, it: &Introduction) -> Option<Step> {
         let side = match it.stage {
             Stage::Make => {
-                // Of several introductions over one new pair, one makes it.
+                // If several introductions use one new pair, the first introduction makes the pair.
                 let first = self.introductions.iter().find(|other| other.pair == it.pair);
                 return (first == Some(it)).then_some(Step::Make(it.lane));
             }
@@ -431,16 +434,17 @@ impl Links {
         match *packet {
             // The introducer may have named the lane on another link.
             Packet::Data(lane) => self.knows(on, lane) || self.named_by(on).is_none_or(drained) && self.has_place(on),
-            // On a link no honest process sends these; such a packet waits for nothing.
+            // No honest process sends these packets on a link, so such a packet need not wait.
             Packet::Connect { .. } | Packet::Reuse { .. } if !self.dials.contains_key(&on) => true,
-            // The peer may have said on another link that it needs that link no more.
+            // The peer may have sent IDLE on another link.
             Packet::Connect { .. } => {
                 let same = |peer: Option<Identity>| peer.map(|peer| peer.inode) == from;
                 let answers = |dial: &Dial| matches!(dial, Dial::Answers { peer, .. } if same(*peer));
                 let mut links = self.links.iter().filter(|(_, link)| same(link.peer));
                 links.all(|(&on, _)| drained(on)) && !self.dials.values().any(answers)
             }
-            // The acceptor may have said so, or have answered an older connect with the link that this packet names.
+            // The acceptor may have sent IDLE on that link, or may have answered an older connect with NEW for that
+            // link.
             Packet::Reuse { lane, link } => match self.numbered(link) {
                 Some(shared) => head(shared).is_none_or(|head| *head == Packet::Data(lane)),
                 None => !self.connects(from).any(|dial| matches!(head(dial), Some(Packet::New { .. }))),
@@ -453,12 +457,12 @@ impl Links {
         self.links.get(&on).is_none_or(|link| link.lanes.contains(&lane))
     }
 
-    /// Returns the link of the introducer that may still name a link.
+    /// Returns the link to the introducer that may still name the link `on`.
     fn named_by(&self, on: Id) -> Option<Id> {
         self.links.get(&on).and_then(Link::name).map(|name| name.by)
     }
 
-    /// Returns the sockets on which this process connects to the process with this inode number, and has no answer.
+    /// Returns the sockets of connects to the process with this inode number that have no answer yet.
     fn connects(&self, peer: Option<u64>) -> impl Iterator<Item = Id> {
         let own = move |dial: &Dial| match *dial {
             Dial::Asks { to, .. } | Dial::Waits { to, .. } => to == peer,
@@ -471,13 +475,13 @@ impl Links {
         self.links.get(&on).is_none_or(|link| link.unknown.len() < UNKNOWN)
     }
 
-    /// Returns the direct link that a connect made under this number.
+    /// Returns the direct link that a connect made with this number.
     pub(super) fn numbered(&self, number: u64) -> Option<Id> {
         let same = |link: &Link| matches!(link.origin, Origin::Connected { link, .. } if link == number);
         self.links.iter().find(|(_, link)| same(link) && link.makers.is_none()).map(|(&on, _)| on)
     }
 
-    /// Takes what the driver has seen, and returns what the driver does about it.
+    /// Takes an input from the driver, and returns the actions that the driver must do.
     pub fn see(&mut self, seen: Seen) -> Vec<Effect> {
         let mut effects = Vec::new();
         let to = &mut effects;
@@ -501,7 +505,7 @@ impl Links {
         effects
     }
 
-    /// Tells each link that has to answer an IDLE whether something holds it now.
+    /// Records that a link is held, for each held link that has to answer an IDLE.
     fn note_holds(&mut self) {
         let agreeing = self.links.iter().filter(|(_, link)| link.life.phase() == Phase::Agreeing);
         let held: Vec<Id> = agreeing.map(|(&on, _)| on).filter(|&on| self.holds(on)).collect();
@@ -544,7 +548,7 @@ impl Links {
         }
     }
 
-    /// Closes a link, and ends what depends on it.
+    /// Closes a link, and ends everything that depends on the link.
     pub(super) fn close(&mut self, on: Id, effects: &mut Vec<Effect>) {
         let Some(link) = self.links.remove(&on) else { return };
         effects.push(Effect::Close(on));
@@ -622,7 +626,7 @@ impl Links {
         }
     }
 
-    /// Calls off introductions. A pair of which only one half was sent, or none, is closed.
+    /// Calls off introductions. If fewer than two halves of a pair were sent, the pair is closed.
     fn call_off(&mut self, which: impl Fn(&Introduction) -> bool, effects: &mut Vec<Effect>) {
         let (off, rest): (Vec<_>, Vec<_>) = self.introductions.drain(..).partition(which);
         self.introductions = rest;
