@@ -1,4 +1,4 @@
-//! The first packets of a link. If the handshake of the protocol changes, only this module has to follow.
+//! The first packets of a link. A change of the handshake changes only this module.
 
 use crate::memory::Memory;
 use crate::wire::{Packet, kind};
@@ -9,12 +9,12 @@ pub const VERSIONS: [u64; 2] = [2, 2];
 /// The magic number of a handshake, in the upper half of the word whose lower half is the lowest version.
 pub const MAGIC: u64 = 0x5354_5254 << 32;
 
-/// Reason of a *refuse* packet: no common version. It stands in the upper half of the word that holds [`MAGIC`] in
-/// other packets.
+/// Reason of a *refuse* packet: no common version. Other packets have [`MAGIC`] in the place of the reason, the upper
+/// half of the word.
 pub const REFUSE_VERSION: u64 = 1;
 
-/// Returns the handshake packet of this crate, the first packet of a link. `name` is the random name of the process,
-/// or 0 to say no name.
+/// Returns the handshake packet of this crate, the first packet of a link. `name` is the random name of the process;
+/// 0 for no name.
 pub fn announce(name: u128) -> Packet {
     announce_with(name, VERSIONS)
 }
@@ -45,7 +45,7 @@ pub fn read_open(packet: &Packet) -> Option<Open> {
         .then(|| Open { token: packet.token, cells: packet.fields[2] as usize })
 }
 
-/// Creates the memory for the ring that an open packet brings: as large as a lane, of which only ring 0 is used.
+/// Creates the memory for the ring of an open packet: as large as a lane, though only ring 0 is used.
 pub fn ring_memory(cells: usize) -> std::io::Result<Memory> {
     Memory::create(crate::layout::lane_size(cells))
 }

@@ -24,12 +24,12 @@ pub mod control {
     pub const FORWARD: usize = 88;
 }
 
-/// Value of a sleep word: the sleeper waits on the word itself, by futex.
+/// Value of a sleep word: the sleeper waits by futex on the sleep word.
 pub const ON_WORD: u32 = 1;
 /// Value of a sleep word: the sleeper waits on the link's socket, so that a packet wakes it.
 pub const ON_SOCKET: u32 = 2;
-/// Value of the lower bits of a sleep word: the sleeper is a wait set, which has the channel as a member. The member
-/// id is in the bits from 8 on.
+/// Value of the lower bits of a sleep word: the sleeper is a wait set with the channel as a member. The member id is
+/// in the bits from 8 on.
 pub const ON_SET: u32 = 3;
 
 /// The values of a transfer word: pending, handed over, claimed, abandoned and cancelled.
@@ -46,19 +46,19 @@ pub mod transfer {
 pub mod bitmap {
     /// The size of a ready bitmap in bytes.
     pub const BYTES: usize = 33 * 4096;
-    /// The number of members that a ready bitmap has a bit for.
+    /// The number of members of a ready bitmap.
     pub const MEMBERS: usize = 1 << 20;
-    /// Offset of the word in which the reader of a ready bitmap says that it sleeps.
+    /// Offset of the word that is set while the reader of a ready bitmap sleeps.
     pub const SLEEPING: usize = 0;
-    /// Offset of the word in which the notifying process says that it has sent packets.
+    /// Offset of the word that the notifying process sets after it sent packets.
     pub const POSTED: usize = 4;
-    /// Offset of the word in which the notifying process says that it has received the ready bitmap.
+    /// Offset of the word that the notifying process sets once it has received the ready bitmap.
     pub const KNOWN: usize = 8;
     /// Offset of the four words at the top level of a ready bitmap.
     pub const TOP: usize = 128;
     /// Offset of the 256 words at the middle level of a ready bitmap.
     pub const MIDDLE: usize = 160;
-    /// Offset of the 16,384 words at the lowest level of a ready bitmap, which have one bit for each member.
+    /// Offset of the 16,384 words at the lowest level of a ready bitmap, with one bit for each member.
     pub const LEAVES: usize = 2208;
 }
 
@@ -67,7 +67,7 @@ pub const fn lane_size(cells: usize) -> usize {
     2 * CONTROL + 2 * cells * CELL
 }
 
-/// A lane (two rings and their control blocks) at a place in a piece of shared memory.
+/// A lane (two rings and their control blocks) in a piece of shared memory.
 #[derive(Clone, Debug)]
 pub struct Lane {
     memory: Arc<Memory>,
@@ -81,7 +81,7 @@ impl Lane {
         Self { memory: memory.clone(), at, cells }
     }
 
-    /// Returns the ring that the end of this side (0 or 1) writes.
+    /// Returns the ring written by the end of side `side` (0 or 1).
     pub fn ring(&self, side: usize) -> Ring {
         Ring {
             control: (self.memory.clone(), self.at + side * CONTROL),
@@ -90,13 +90,12 @@ impl Lane {
         }
     }
 
-    /// Returns the transfer word, which says who owns the end that the lane was made for: one of the values in
-    /// [`transfer`].
+    /// Returns the transfer word of the lane: one of the values in [`transfer`].
     pub fn transfer(&self) -> &AtomicU32 {
         self.memory.word32(self.at + control::TRANSFER)
     }
 
-    /// Returns the word that is 1 once the end of this side (0 or 1) no longer uses the lane.
+    /// Returns the word that is 1 once the end of side `side` (0 or 1) does not use the lane any more.
     pub fn done(&self, side: usize) -> &AtomicU32 {
         self.memory.word32(self.at + side * CONTROL + control::DONE)
     }
@@ -107,7 +106,7 @@ impl Lane {
     }
 }
 
-/// A ring: a control block and an array of cells, which can be in different pieces of memory.
+/// A ring: a control block and an array of cells, possibly in different pieces of memory.
 #[derive(Clone, Debug)]
 pub struct Ring {
     control: (Arc<Memory>, usize),
@@ -126,12 +125,12 @@ impl Ring {
         self.control.0.word64(self.control.1 + offset)
     }
 
-    /// Returns the word in which the consumer says how many cells it has freed since the ring was made.
+    /// Returns the word of the credit: the number of cells that the consumer has freed since the ring was made.
     pub fn credit(&self) -> &AtomicU64 {
         self.word64(control::CREDIT)
     }
 
-    /// Returns the word in which the consumer says how many messages it has received since the ring was made.
+    /// Returns the word with the number of messages that the consumer has received since the ring was made.
     pub fn taken(&self) -> &AtomicU64 {
         self.word64(control::TAKEN)
     }
@@ -141,13 +140,13 @@ impl Ring {
         self.word32(control::SLEEPING)
     }
 
-    /// Returns the sleep word of the ring's writer, which sleeps for room.
+    /// Returns the sleep word of the ring's writer, for a writer that waits for room.
     pub fn waiting(&self) -> &AtomicU32 {
         self.word32(control::WAITING)
     }
 
-    /// Stores the name of the lane in which the writer goes on, as [`Name::to_words`](crate::record::Name::to_words)
-    /// returns it. The name counts once the ring is frozen.
+    /// Stores the name of the lane in which the writer continues, as
+    /// [`Name::to_words`](crate::record::Name::to_words) returns it. The name is valid once the ring is frozen.
     pub fn set_forward(&self, name: [u64; 2]) {
         self.word64(control::FORWARD).store(name[0], Ordering::SeqCst);
         self.word64(control::FORWARD + 8).store(name[1], Ordering::SeqCst);
@@ -158,19 +157,19 @@ impl Ring {
         self.count
     }
 
-    /// Returns the header at the start of a cell. `cell` can be any number; it is taken modulo the number of cells.
+    /// Returns the header at the start of cell `cell`, modulo the number of cells.
     pub fn header(&self, cell: usize) -> &AtomicU64 {
         self.cells.0.word64(self.cells.1 + cell % self.count * CELL)
     }
 
-    /// Writes `bytes` to the payload of the record that begins in a cell, `offset` bytes behind the header. `cell` is
-    /// taken modulo the number of cells.
+    /// Writes `bytes` to the payload of the record that begins in cell `cell`, `offset` bytes behind the header.
+    /// `cell` counts modulo the number of cells.
     pub fn write(&self, cell: usize, offset: usize, bytes: &[u8]) {
         self.cells.0.write(self.cells.1 + cell % self.count * CELL + HEADER + offset, bytes);
     }
 
-    /// Reads the first `len` bytes of the payload of the record that begins in a cell. `cell` is taken modulo the
-    /// number of cells.
+    /// Reads the first `len` bytes of the payload of the record that begins in cell `cell`, modulo the number of
+    /// cells.
     pub fn read(&self, cell: usize, len: usize) -> Vec<u8> {
         self.cells.0.read(self.cells.1 + cell % self.count * CELL + HEADER, len)
     }
@@ -186,14 +185,14 @@ impl Ring {
     }
 }
 
-/// Writes records to a ring. A writer does not check credit: its user has to know how much room the ring has.
+/// Writes records to a ring. A writer does not check credit: its user must know how much room the ring has.
 #[derive(Debug)]
 pub struct Writer {
-    /// The ring that the writer writes.
+    /// The ring of the writer.
     pub ring: Ring,
     /// The position of the next record, in cells since the ring got its present cells.
     pub position: usize,
-    /// The number of messages written so far, which is the sequence number of the next message.
+    /// The number of messages written so far: the sequence number of the next message.
     pub sequence: u64,
     /// The generation of the ring's present cells: 0 at first, and one more with each larger array of cells.
     pub generation: u64,
@@ -210,8 +209,8 @@ impl Writer {
         self.position % self.ring.count()
     }
 
-    /// Publishes a record with any header, right or wrong. The next record begins behind `payload`, whatever length
-    /// the header says.
+    /// Publishes a record with any header, right or wrong. The next record begins behind `payload`, whatever the
+    /// length in the header.
     pub fn put(&mut self, header: u64, payload: &[u8]) {
         self.place(header, payload);
         self.ring.header(self.cell()).store(header, Ordering::SeqCst);
@@ -219,14 +218,14 @@ impl Writer {
         self.sequence += u64::from((kind::MESSAGE..=kind::SEALED).contains(&kind_of(header)));
     }
 
-    /// Writes the payload of the next record, and 0 as the header behind it. Only the record's own header is then
-    /// missing.
+    /// Writes the payload of the next record, and 0 as the header behind the record. Only the header of the record
+    /// itself is missing then.
     pub fn place(&self, _header: u64, payload: &[u8]) {
         self.ring.header(self.position + cells_for(payload.len())).store(0, Ordering::SeqCst);
         self.ring.write(self.cell(), 0, payload);
     }
 
-    /// Writes a pad record up to the end of the ring, if a record with `len` bytes of payload does not fit before
+    /// If a record with `len` bytes of payload does not fit before the end of the ring, writes a pad record up to
     /// that end.
     pub fn pad_for(&mut self, len: usize) {
         let left = self.ring.count() - self.cell();
@@ -238,8 +237,8 @@ impl Writer {
         }
     }
 
-    /// Continues in larger cells, whose memory was sent to the reader before. To be called after the record of kind
-    /// *next* was put.
+    /// Continues in larger cells, whose memory was sent to the reader before. The caller has put the record of kind
+    /// *next*.
     pub fn go_on_in(&mut self, cells: &Arc<Memory>) {
         self.ring = self.ring.grown(cells);
         self.position = 0;
@@ -247,11 +246,11 @@ impl Writer {
     }
 }
 
-/// Reads records from a ring and believes what they say. A reader is for honest peers, and for lanes that only this
+/// Reads records from a ring without checking them. A reader is for honest peers, and for lanes that only this
 /// process disturbs.
 #[derive(Debug)]
 pub struct Reader {
-    /// The ring that the reader reads.
+    /// The ring of the reader.
     pub ring: Ring,
     /// The position of the next record, in cells since the ring got its present cells.
     pub position: usize,
@@ -301,8 +300,8 @@ impl Reader {
         self.position = 0;
     }
 
-    /// Stores the numbers of messages and cells read so far in the words that the ring's writer reads. Does not wake
-    /// the writer.
+    /// Stores the numbers of messages and cells read so far in the words for the ring's writer. Does not wake the
+    /// writer.
     pub fn give_credit(&self) {
         self.ring.taken().store(self.taken, Ordering::SeqCst);
         self.ring.credit().store(self.taken_cells, Ordering::SeqCst);

@@ -1,8 +1,8 @@
 //! Runs hostile worlds: `cargo run -p strait-hostile --release -- --seconds 60 --seed 1`.
 //!
-//! The program exits with 0 if every round passed. If a round failed, it prints the seed, the round and the trails of
-//! all processes, and exits with another number. With `--within`, attacker and victim take turns in one thread, so
-//! that the same choices have the same effect in each run. `--round N` repeats round N alone.
+//! The program exits with 0 if every round passed. If a round failed, the program prints the seed, the round and the
+//! trails of all processes, and exits with another number. With `--within`, attacker and victim take turns in one
+//! thread, so that equal choices have equal effects in each run. `--round N` repeats round N alone.
 
 use std::process::ExitCode;
 use std::time::Duration;
@@ -18,10 +18,10 @@ fn usage() -> ExitCode {
     ExitCode::from(2)
 }
 
-/// Plays the worlds of `run` in this one thread, until its time or its number of rounds is used up or a round fails.
+/// Plays the worlds of `run` in this thread, until the time or the number of rounds is used up, or a round fails.
 fn within(run: &Run) -> ExitCode {
     let world = Within { only: run.only.clone(), told: run.told };
-    // A first world, which is not counted, creates the objects that the library creates once for a process.
+    // A first world, not counted, has the library create the objects that it creates once for a process.
     let _ = world.of_seed(0, u64::MAX);
     let begun = std::time::Instant::now();
     let mut rounds = 0;

@@ -8,13 +8,13 @@ use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, fstat, ftruncate, memfd_create};
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// The seals that Strait requires of memory that both sides write: the size cannot change, and no seal can be added.
+/// The seals that Strait requires of memory written by both sides: the size cannot change, and no seal can be added.
 pub const SIZE_SEALS: SealFlags = SealFlags::SHRINK.union(SealFlags::GROW).union(SealFlags::SEAL);
 
-/// The name of every memfd that this crate makes. It marks their mappings in `/proc/self/maps`.
+/// The name of every memfd of this crate, which also marks their mappings in `/proc/self/maps`.
 pub const NAME: &str = "hostile";
 
-/// A memfd and a shared mapping of all of it. All access to the mapping is by atomics, a byte or a word at a time.
+/// A memfd and a shared mapping of the whole memfd. All access to the mapping is atomic, a byte or a word at a time.
 #[derive(Debug)]
 pub struct Memory {
     base: NonNull<u8>,
@@ -22,13 +22,13 @@ pub struct Memory {
     fd: OwnedFd,
 }
 
-// SAFETY: the mapping is an address range that is only accessed by atomics.
+// SAFETY: the mapping does not depend on a thread, and all access to its bytes is atomic.
 unsafe impl Send for Memory {}
-// SAFETY: as above.
+// SAFETY: all access to the bytes of the mapping is atomic.
 unsafe impl Sync for Memory {}
 
 impl Memory {
-    /// Creates zeroed memory of `len` bytes with a sealed size, as an honest peer makes it.
+    /// Creates zeroed memory of `len` bytes with a sealed size, as an honest peer does.
     pub fn create(len: usize) -> io::Result<Self> {
         Self::create_with(len, SIZE_SEALS)
     }
@@ -38,7 +38,7 @@ impl Memory {
         Self::map(file(len, seals)?)
     }
 
-    /// Maps all of the file behind `fd`, for reading, and for writing too if that is possible.
+    /// Maps the whole file behind `fd`, for reading, and for writing too if the file can be written.
     pub fn map(fd: OwnedFd) -> io::Result<Self> {
         let len = usize::try_from(fstat(&fd)?.st_size).map_err(io::Error::other)?;
         let map = |protection| {
@@ -80,23 +80,23 @@ impl Memory {
     /// Returns the 64-bit word `offset` bytes into the mapping. Panics if `offset` is not aligned or not inside.
     pub fn word64(&self, offset: usize) -> &AtomicU64 {
         assert!(offset.is_multiple_of(8));
-        // SAFETY: as for `word32`.
+        // SAFETY: the word is aligned and inside the mapping, which lives as long as `self`; all access is atomic.
         unsafe { AtomicU64::from_ptr(self.at(offset, 8).cast()) }
     }
 
     fn byte(&self, offset: usize) -> &AtomicU8 {
-        // SAFETY: as for `word32`.
+        // SAFETY: the byte is inside the mapping, which lives as long as `self`; all access is atomic.
         unsafe { AtomicU8::from_ptr(self.at(offset, 1)) }
     }
 
-    /// Writes `bytes` to the mapping, from `offset` on. Panics if they do not fit.
+    /// Writes `bytes` to the mapping, from `offset` on. Panics if `bytes` do not fit.
     pub fn write(&self, offset: usize, bytes: &[u8]) {
         for (at, byte) in (offset..).zip(bytes) {
             self.byte(at).store(*byte, Ordering::Relaxed);
         }
     }
 
-    /// Reads `len` bytes of the mapping, from `offset` on. Panics if they are not all inside.
+    /// Reads `len` bytes of the mapping, from `offset` on. Panics if the mapping ends before.
     pub fn read(&self, offset: usize, len: usize) -> Vec<u8> {
         (offset..offset + len).map(|at| self.byte(at).load(Ordering::Relaxed)).collect()
     }
@@ -119,7 +119,7 @@ pub fn file(len: usize, seals: SealFlags) -> io::Result<OwnedFd> {
     Ok(fd)
 }
 
-/// Creates a memfd with this content, sealed so that no process can change it any more. Its size is 1 byte if
+/// Creates a memfd with this content, sealed so that no process can change the memfd any more. Its size is 1 byte if
 /// `content` is empty.
 pub fn immutable(content: &[u8]) -> io::Result<OwnedFd> {
     let fd = file(content.len().max(1), SealFlags::empty())?;

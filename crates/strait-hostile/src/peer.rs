@@ -16,16 +16,16 @@ use crate::memory::{self, Memory};
 use crate::record::{BLOCK_PAYLOAD, Block, CELL, Name, Table, WITH_TABLE, handles_of, header, kind, kind_of, words};
 use crate::wire::{self, Packet, kind as packet_kind};
 
-/// The number of cells of this peer's ring, unless its maker asks for another.
+/// The default number of cells of this peer's ring.
 pub const CELLS: usize = 128;
 
-/// One end of a link and of the link's first channel, which speaks the wire protocol. A raw peer is honest as long as
-/// its user asks for nothing else. Each of its parts can also be used alone.
+/// One end of a link and of the link's first channel. The end speaks the wire protocol, and is honest unless its user
+/// asks for something else. Each of its parts can also be used alone.
 #[derive(Debug)]
 pub struct RawPeer {
     /// The socket of the link.
     pub socket: OwnedFd,
-    /// The token that names, in packets, the ring that this peer writes.
+    /// The token that names, in packets, the ring written by this peer.
     pub token: u128,
     /// Writes the ring of this peer.
     pub writer: Writer,
@@ -33,26 +33,26 @@ pub struct RawPeer {
     pub reader: Option<Reader>,
     /// The token that names, in packets, the ring of the other side; 0 until its open packet was received.
     pub their_token: u128,
-    /// The packets that were received and that no call has asked for yet. Packets of the kinds handshake, open, ready
-    /// bitmap and wake are not among them.
+    /// The received packets that no call has taken yet, without those of the kinds handshake, open, ready bitmap and
+    /// wake.
     pub arrived: VecDeque<(Packet, Vec<OwnedFd>)>,
     /// The number of wake packets received.
     pub woken: u64,
-    /// The ready bitmap in which this peer notifies the wait sets of the other side; `None` until the other side has
-    /// sent it.
+    /// The ready bitmap in which this peer notifies the wait sets of the other side; `None` until that bitmap was
+    /// received.
     pub bitmap: Option<Arc<Memory>>,
     /// The blocks of the other side, by their numbers.
     pub blocks: Vec<Option<Arc<Memory>>>,
     table: Option<Vec<u8>>,
     packed: VecDeque<Vec<u8>>,
-    /// Memory with the payload of the message that is being received; `None` until its packet was received, and if that
-    /// packet brought none.
+    /// Memory with the payload of the message that is being received; `None` if its packet was not received, or
+    /// brought no such memory.
     payload: Option<OwnedFd>,
-    /// The descriptors of the message that is being received, as far as their packets were received.
+    /// The descriptors of the message that is being received, from the packets received so far.
     beside: Vec<OwnedFd>,
 }
 
-/// A message as the raw peer received it.
+/// A message received by the raw peer.
 #[derive(Debug)]
 pub struct Message {
     /// The header of the record that brought the message; 0 for a message of a packed record.
@@ -65,14 +65,14 @@ pub struct Message {
     pub table: Option<Vec<u8>>,
 }
 
-/// An arena that this peer made.
+/// An arena made by this peer.
 #[derive(Clone, Debug)]
 pub struct Arena {
     /// The memory of the arena's lanes.
     pub memory: Arc<Memory>,
     /// The token of the arena, from which the tokens of its rings are computed.
     pub token: u128,
-    /// The number by which records name the arena.
+    /// The number of the arena in records.
     pub number: u64,
     /// The number of lanes in the arena.
     pub lanes: u32,
@@ -92,12 +92,12 @@ impl Arena {
         Lane::new(&self.memory, slot as usize * lane_size(self.cells), self.cells)
     }
 
-    /// Returns the name that the lane in slot `slot` has in records, if the slot was not used before.
+    /// Returns the name of the first lane in slot `slot`.
     pub fn name(&self, slot: u32) -> Name {
         Name::new(self.number, slot)
     }
 
-    /// Returns the token that names, in packets, the ring that the end of side `side` writes in the lane in slot
+    /// Returns the token that names, in packets, the ring written by the end of side `side` in the lane in slot
     /// `slot`.
     pub fn token(&self, slot: u32, side: usize) -> u128 {
         self.token.wrapping_add(u128::from(slot) << 1 | side as u128)
@@ -111,12 +111,12 @@ impl Arena {
 
 impl RawPeer {
     /// Starts a link over a connected `SOCK_SEQPACKET` socket: sends a handshake and an open packet. Does not wait
-    /// for those of the other side.
+    /// for the packets of the other side.
     pub fn meet(socket: OwnedFd) -> io::Result<Self> {
         Self::meet_as(socket, 0x5eed, CELLS)
     }
 
-    /// Starts a link as [`RawPeer::meet`] does, with the token `token` and a ring of `cells` cells.
+    /// Starts a link like [`RawPeer::meet`], with the token `token` and a ring of `cells` cells.
     pub fn meet_as(socket: OwnedFd, token: u128, cells: usize) -> io::Result<Self> {
         let peer = Self::silent(socket, token, cells)?;
         let [memory, _] = peer.writer.ring.memories();
@@ -145,7 +145,7 @@ impl RawPeer {
         })
     }
 
-    /// Sends a packet with these descriptors, which need not be as many as the packet says. Does not block.
+    /// Sends a packet with these descriptors, whose number may differ from the number in the packet. Does not block.
     ///
     /// # Errors
     /// `WouldBlock` if the socket has no room.
@@ -164,8 +164,8 @@ impl RawPeer {
         }
     }
 
-    /// Sends a packet with these descriptors, and waits up to `limit` for room in the socket. The other side must
-    /// therefore be another process or thread.
+    /// Sends a packet with these descriptors, and waits up to `limit` for room in the socket. So the other side must
+    /// be another process or thread.
     ///
     /// # Errors
     /// `TimedOut` if there was no room in time.
@@ -204,7 +204,7 @@ impl RawPeer {
             packet_kind::READY_BITMAP => {
                 let memory = descriptors.pop().ok_or(io::ErrorKind::InvalidData)?;
                 let bitmap = Memory::map(memory)?;
-                // From now on the other side sleeps on the word of the ready bitmap.
+                // From now on the other side sleeps on a word of the ready bitmap.
                 bitmap.word32(bitmap::POSTED).store(1, Ordering::SeqCst);
                 bitmap.word32(bitmap::KNOWN).store(1, Ordering::SeqCst);
                 self.bitmap = Some(Arc::new(bitmap));
@@ -214,13 +214,13 @@ impl RawPeer {
         Ok(())
     }
 
-    /// Returns which side (0 or 1) of the first lane this peer is. Correct once the open packet of the other side was
-    /// received.
+    /// Returns the side (0 or 1) of this peer in the first lane. The side is known once the open packet of the other
+    /// side was received.
     pub fn side(&self) -> usize {
         usize::from(self.token > self.their_token)
     }
 
-    /// Takes the first received packet of this kind, for the ring named by `token`, whose first field is `field`;
+    /// Takes the first received packet of kind `kind`, for the ring named by `token`, whose first field is `field`;
     /// `None` if there is none. Receives nothing from the socket.
     pub fn take_packet(&mut self, kind: u32, token: u128, field: u64) -> Option<(Packet, Vec<OwnedFd>)> {
         let at = self
@@ -230,7 +230,7 @@ impl RawPeer {
         self.arrived.remove(at)
     }
 
-    /// Returns every piece of memory that both sides of the link have: rings, ready bitmap and blocks.
+    /// Returns every piece of memory shared by both sides of the link: rings, ready bitmap and blocks.
     pub fn shared(&self) -> Vec<Arc<Memory>> {
         let rings = [Some(&self.writer.ring), self.reader.as_ref().map(|reader| &reader.ring)];
         let mut shared: Vec<Arc<Memory>> =
@@ -241,19 +241,19 @@ impl RawPeer {
         shared
     }
 
-    /// Wakes the reader of this peer's ring, if its sleep word says that it sleeps.
+    /// Wakes the reader of this peer's ring, if its sleep word has a sleeper.
     pub fn wake(&mut self) -> io::Result<()> {
         let ring = self.writer.ring.clone();
         self.wake_reader_of(&ring)
     }
 
-    /// Wakes the reader of `ring`, any ring that the other side reads, if its sleep word says that it sleeps.
+    /// Wakes the reader of `ring`, any ring read by the other side, if its sleep word has a sleeper.
     pub fn wake_reader_of(&mut self, ring: &Ring) -> io::Result<()> {
         let how = ring.sleeping().swap(0, Ordering::SeqCst);
         self.wake_as(ring.sleeping(), how)
     }
 
-    /// Wakes the writer of the other side's ring, if its sleep word says that it sleeps for room.
+    /// Wakes the writer of the other side's ring, if its sleep word has a sleeper.
     pub fn wake_writer(&mut self) -> io::Result<()> {
         let Some(reader) = &self.reader else { return Ok(()) };
         let ring = reader.ring.clone();
@@ -275,8 +275,8 @@ impl RawPeer {
         }
     }
 
-    /// Notifies a member of the other side's wait sets: sets its bit in the ready bitmap, and wakes the other side if
-    /// it sleeps there. Does nothing without a ready bitmap.
+    /// Notifies member `number` of the other side's wait sets: sets its bit in the ready bitmap, and wakes the other
+    /// side if a thread there sleeps. Does nothing without a ready bitmap.
     pub fn ring_for(&self, number: u32) -> io::Result<()> {
         let Some(bitmap) = &self.bitmap else { return Ok(()) };
         let number = number as usize;
@@ -323,8 +323,7 @@ impl RawPeer {
         self.wake()
     }
 
-    /// Sends a message in a new block, which gets the number `id`, and wakes the reader. Returns the memory of the
-    /// block.
+    /// Sends a message in a new block with the number `id`, and wakes the reader. Returns the memory of the block.
     pub fn send_block(&mut self, id: u64, bytes: &[u8]) -> io::Result<Arc<Memory>> {
         let memory = Arc::new(Memory::create(BLOCK_PAYLOAD + bytes.len())?);
         memory.write(BLOCK_PAYLOAD, bytes);
@@ -333,7 +332,7 @@ impl RawPeer {
         Ok(memory)
     }
 
-    /// Puts the record of a message in a block, as `block` says it, and wakes the reader. Sends no memory.
+    /// Puts the record `block` of a message in a block, and wakes the reader. Sends no memory.
     pub fn put_block(&mut self, block: Block) -> io::Result<()> {
         self.writer.pad_for(32);
         self.writer.put(header(kind::BLOCK, 32, 0), &block.to_bytes());
@@ -347,21 +346,21 @@ impl RawPeer {
         self.put_sealed(bytes.len() as u64)
     }
 
-    /// Puts the record of a sealed message, said to be `len` bytes long, and wakes the reader. Sends no memory.
+    /// Puts the record of a sealed message with the length `len`, and wakes the reader. Sends no memory.
     pub fn put_sealed(&mut self, len: u64) -> io::Result<()> {
         self.writer.pad_for(8);
         self.writer.put(header(kind::SEALED, 8, 0), &len.to_le_bytes());
         self.wake()
     }
 
-    /// Continues in a larger ring of `cells` cells, whose memory is new.
+    /// Continues in a larger ring of `cells` cells, in new memory.
     pub fn grow(&mut self, cells: usize) -> io::Result<()> {
         let memory = Memory::create(cells * CELL)?;
         self.grow_into(Arc::new(memory))
     }
 
-    /// Continues in a ring whose cells are all of the memory `cells`: sends the memory, puts the record of kind
-    /// *next* and wakes the reader.
+    /// Continues in a ring whose cells are the whole memory `cells`: sends the memory, puts the record of kind *next*
+    /// and wakes the reader.
     pub fn grow_into(&mut self, cells: Arc<Memory>) -> io::Result<()> {
         let generation = self.writer.generation + 1;
         self.packet(&Packet::ring(self.token, generation), &[cells.fd()])?;
@@ -370,14 +369,14 @@ impl RawPeer {
         self.wake()
     }
 
-    /// Closes the direction of the channel that this peer writes, and wakes the reader.
+    /// Closes the direction of the channel written by this peer, and wakes the reader.
     pub fn close(&mut self) -> io::Result<()> {
         self.writer.put(header(kind::CLOSED, 0, 0), &[]);
         self.wake()
     }
 
-    /// Makes an arena and announces it. Its lanes lead from the other side to this peer (`with` 0), or from the other
-    /// side to itself (`with` 1).
+    /// Makes an arena and announces it to the other side. Its lanes lead from the other side to this peer (`with` 0),
+    /// or from the other side to itself (`with` 1).
     pub fn announce(&self, number: u64, lanes: u32, cells: usize, with: u64) -> io::Result<Arena> {
         let arena = Arena::new(number, u128::from(number) << 64, lanes, cells)?;
         self.packet(&arena.packet(with), &[arena.memory.fd()])?;
@@ -399,8 +398,7 @@ impl RawPeer {
         self.wake()
     }
 
-    /// Puts a handle table and behind it the message with `handles` handles that the table describes. Does not wake
-    /// the reader.
+    /// Puts a handle table and behind it its message, with `handles` handles. Does not wake the reader.
     pub fn put_table(&mut self, bytes: &[u8], handles: usize, table: &Table) -> io::Result<()> {
         self.writer.pad_for(table.0.len());
         self.writer.put(header(kind::TABLE, table.0.len(), 0), &table.0);
@@ -409,8 +407,8 @@ impl RawPeer {
         Ok(())
     }
 
-    /// Puts a message with `handles` handles, and its handle table in memory of its own, which a packet brings. Does
-    /// not wake the reader.
+    /// Puts a message with `handles` handles, and sends its handle table in memory of its own. Does not wake the
+    /// reader.
     pub fn put_long_table(&mut self, bytes: &[u8], handles: usize, table: &Table) -> io::Result<()> {
         let file = memory::immutable(&table.0)?;
         self.packet(&Packet::table(self.token, self.writer.sequence, 0), &[file.as_fd()])?;
@@ -429,8 +427,8 @@ impl RawPeer {
         Ok(self.reader.as_mut().and_then(Reader::take))
     }
 
-    /// Receives the next message; `None` if no message is there. Follows a ring that grows, gives credit for each
-    /// message, and returns blocks to their sender.
+    /// Receives the next message; `None` if no message is there. Continues in the larger ring if the ring grew, gives
+    /// credit for each message, and returns blocks to their sender.
     ///
     /// # Errors
     /// `UnexpectedEof` once the other end is closed; `Unsupported` for the records of an end that moves.
@@ -488,7 +486,7 @@ impl RawPeer {
         }
     }
 
-    /// Receives the next message, and looks every 50 µs until one is there. The other side must therefore be another
+    /// Receives the next message; looks every 50 µs until a message is there. So the other side must be another
     /// process or thread.
     ///
     /// # Errors
@@ -506,8 +504,8 @@ impl RawPeer {
         }
     }
 
-    /// Tells the writer of the other side's ring how many messages and cells were read, and wakes it if it sleeps for
-    /// room.
+    /// Stores the numbers of messages and cells read for the writer of the other side's ring, and wakes the writer if
+    /// it sleeps for room.
     pub fn give_credit(&mut self) -> io::Result<()> {
         if let Some(reader) = &self.reader {
             reader.give_credit();
@@ -515,9 +513,9 @@ impl RawPeer {
         self.wake_writer()
     }
 
-    /// Takes the packet of the message `sequence`, if it was received and not taken yet, and those sent ahead of it.
-    /// Stores the memory with the payload, and the descriptors of the message. Returns the memory with the handle table;
-    /// `None` if the packet brought none.
+    /// Takes the packet of the message `sequence`, if that packet was received and not taken yet, and the packets
+    /// sent ahead of it. Stores the memory with the payload, and the descriptors of the message. Returns the memory
+    /// with the handle table; `None` if the packet brought none.
     fn fetch(&mut self, sequence: u64) -> io::Result<Option<OwnedFd>> {
         self.pump_if_open()?;
         let token = self.their_token;
@@ -569,7 +567,7 @@ impl RawPeer {
     }
 }
 
-/// Creates memory of `len` bytes without any of the seals that Strait requires.
+/// Creates memory of `len` bytes without the seals that Strait requires.
 pub fn unsealed(len: usize) -> io::Result<OwnedFd> {
     memory::file(len, SealFlags::empty())
 }

@@ -24,7 +24,7 @@ pub mod kind {
     pub const END: u8 = 12;
 }
 
-/// Bit of a message's header: the record before the message is a handle table that describes its handles.
+/// Bit of a message's header: the record before the message is the handle table of the message.
 pub const WITH_TABLE: u64 = 1 << 48;
 
 /// Returns the header of a record with `len` bytes of payload and `handles` handles.
@@ -32,17 +32,17 @@ pub const fn header(kind: u8, len: usize, handles: usize) -> u64 {
     (len as u32) as u64 | (kind as u64) << 32 | ((handles as u8) as u64) << 40
 }
 
-/// Returns the kind of record that a header says.
+/// Returns the kind of record in a header.
 pub const fn kind_of(header: u64) -> u8 {
     (header >> 32) as u8
 }
 
-/// Returns the number of bytes of payload that a header says.
+/// Returns the number of bytes of payload in a header.
 pub const fn len_of(header: u64) -> usize {
     header as u32 as usize
 }
 
-/// Returns the number of handles that a header says.
+/// Returns the number of handles in a header.
 pub const fn handles_of(header: u64) -> usize {
     (header >> 40) as u8 as usize
 }
@@ -64,7 +64,7 @@ pub struct Name {
 }
 
 impl Name {
-    /// Returns the name of a lane in a slot that was not used before.
+    /// Returns the name of the first lane in a slot.
     pub fn new(arena: u64, slot: u32) -> Self {
         Self { arena, slot, usage: 0 }
     }
@@ -75,20 +75,20 @@ impl Name {
         [self.arena, u64::from(self.slot) | u64::from(self.usage) << 32]
     }
 
-    /// Returns the name as it stands in records.
+    /// Returns the bytes of the name in records.
     pub fn to_bytes(self) -> [u8; 16] {
         let [low, high] = self.to_words();
         (u128::from(low) | u128::from(high) << 64).to_le_bytes()
     }
 
-    /// Returns the name that these bytes of a record stand for.
+    /// Returns the name with these bytes in records.
     pub fn from_bytes(bytes: [u8; 16]) -> Self {
         let word = u128::from_le_bytes(bytes);
         Self { arena: word as u64, slot: (word >> 64) as u32, usage: (word >> 96) as u32 }
     }
 }
 
-/// The payload of the record of a message that lies in a block.
+/// The payload of the record of a message in a block.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Block {
     /// The number of the block.
@@ -105,7 +105,7 @@ pub struct Block {
 pub const BLOCK_PAYLOAD: usize = 4096;
 
 impl Block {
-    /// Returns the payload as it stands in records.
+    /// Returns the bytes of the payload in records.
     pub fn to_bytes(self) -> [u8; 32] {
         let mut bytes = [0; 32];
         for (place, word) in bytes.chunks_exact_mut(8).zip([self.id, self.usage, self.len, self.once]) {
@@ -114,7 +114,7 @@ impl Block {
         bytes
     }
 
-    /// Reads the payload of a record; `None` if it does not have exactly four whole words.
+    /// Reads the payload of a record; `None` if the payload is not exactly four words long.
     pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
         let words = words(bytes);
         let [id, usage, len, once] = words[..].try_into().ok()?;
@@ -127,10 +127,10 @@ pub fn words(bytes: &[u8]) -> Vec<u64> {
     bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("eight bytes"))).collect()
 }
 
-/// A handle table, which says what the handles of a message are. It is built piece by piece, right or wrong.
+/// A handle table: the description of the handles of a message, built piece by piece, right or wrong.
 ///
-/// The order is: the kinds of the message's own handles; then [`Table::end`] for each end among them; then a message
-/// in the table ([`Table::message`]) for each message of the ends' backlogs.
+/// The order is: the kinds of the message's own handles; then [`Table::end`] for each end among them; then
+/// [`Table::message`] for each message of the ends' backlogs.
 #[derive(Clone, Debug, Default)]
 pub struct Table(pub Vec<u8>);
 
@@ -144,7 +144,7 @@ pub const AN_END: u8 = 1;
 pub const A_REGION: u8 = 2;
 
 impl Table {
-    /// Returns a table that begins with handles of these kinds, of which there can be none.
+    /// Returns a table that begins with handles of these kinds; `kinds` may be empty.
     pub fn of(kinds: &[u8]) -> Self {
         Self::default().kinds(kinds)
     }
@@ -155,15 +155,15 @@ impl Table {
         self
     }
 
-    /// Returns the table of a message with one region, which the table says to be `len` bytes long.
+    /// Returns the table of a message with one region, described as `len` bytes long.
     pub fn of_region(len: u64) -> Self {
         let mut table = Self::of(&[A_REGION]);
         table.0.extend(len.to_le_bytes());
         table
     }
 
-    /// Adds an end: the name of its lane, its side, its flags, and the number of backlog messages (`messages`) that
-    /// follow for it.
+    /// Adds an end: the name of its lane, its side, its flags, and the number of its backlog messages (`messages`),
+    /// which follow.
     pub fn end(mut self, name: Name, side: u8, flags: u8, messages: u32) -> Self {
         self.0.extend(name.to_bytes());
         self.0.extend([side, flags]);
@@ -171,8 +171,8 @@ impl Table {
         self
     }
 
-    /// Adds a backlog message, one that an end had not received before it moved, with its bytes in the table. The
-    /// table says that `lost` handles were sent with the message and lost; `kinds` are those of its other handles.
+    /// Adds a backlog message, with its bytes in the table. According to the table, `lost` handles were sent with the
+    /// message and lost; `kinds` are the kinds of its other handles.
     pub fn message(mut self, bytes: &[u8], lost: u32, kinds: &[u8]) -> Self {
         self.0.push(0);
         self.0.extend((bytes.len() as u64).to_le_bytes());
@@ -181,8 +181,8 @@ impl Table {
         self.kinds(kinds)
     }
 
-    /// Adds a backlog message whose bytes come as memory; the table says that there are `len` of them. `lost` and
-    /// `kinds` are as for [`Table::message`].
+    /// Adds a backlog message whose `len` bytes are in memory of their own. `lost` and `kinds` are as for
+    /// [`Table::message`].
     pub fn message_in_memory(mut self, len: u64, lost: u32, kinds: &[u8]) -> Self {
         self.0.push(1);
         self.0.extend(len.to_le_bytes());

@@ -1,4 +1,4 @@
-//! Packets: 48 bytes, little-endian. Each of their words can have any value.
+//! Packets: 48 bytes, little-endian. Each word of a packet can have any value.
 
 use std::io::{self, IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -37,22 +37,21 @@ pub mod kind {
     pub const END: u32 = 16;
 }
 
-/// The bits of a message's packet that say which memory it brings with the payload of the message: a block, or sealed
-/// memory.
+/// The bits of a message's packet for the memory with the payload of the message: a block, or sealed memory.
 pub const PAYLOAD: u64 = PAYLOAD_BLOCK | PAYLOAD_SEALED;
 /// The value of [`PAYLOAD`] for a block.
 pub const PAYLOAD_BLOCK: u64 = 1;
 /// The value of [`PAYLOAD`] for sealed memory.
 pub const PAYLOAD_SEALED: u64 = 2;
-/// The bit of a message's packet that says that it brings memory with the handle table.
+/// The bit of a message's packet for memory with the handle table.
 pub const HAS_TABLE: u64 = 1 << 8;
 
-/// A packet with the fields that it has on the wire.
+/// A packet with its fields on the wire.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Packet {
     /// The kind of the packet, one of [`kind`] if the packet is valid.
     pub kind: u32,
-    /// The number of descriptors that the packet claims to bring; others can be attached.
+    /// The number of descriptors that the packet announces; another number can be attached.
     pub descriptors: u32,
     /// The token of the packet, by kind: of one direction of a lane (a ring), of an arena, or the random name of a
     /// process.
@@ -62,7 +61,7 @@ pub struct Packet {
 }
 
 impl Packet {
-    /// Returns a packet that wakes the thread that sleeps on the socket.
+    /// Returns a packet that wakes a thread asleep on the socket.
     pub fn wake() -> Self {
         Self { kind: kind::WAKE, ..Self::default() }
     }
@@ -77,8 +76,8 @@ impl Packet {
         Self { kind: kind::MESSAGE, descriptors: count as u32, token, fields: [sequence, 0, 0] }
     }
 
-    /// Returns a packet that brings the memory of block `id` and `handles` descriptors of its first message, whose
-    /// number is `sequence`.
+    /// Returns a packet that brings the memory of block `id` and `handles` descriptors of message `sequence`, the
+    /// first message in the block.
     pub fn block(token: u128, id: u64, sequence: u64, handles: usize) -> Self {
         Self { kind: kind::MESSAGE, descriptors: handles as u32 + 1, token, fields: [sequence, id, PAYLOAD_BLOCK] }
     }
@@ -89,53 +88,53 @@ impl Packet {
         Self { kind: kind::MESSAGE, descriptors: handles as u32 + 1, token, fields: [sequence, 0, PAYLOAD_SEALED] }
     }
 
-    /// Returns a packet that brings, as memory, a handle table that is too long for the ring, and `handles` descriptors
-    /// of the message `sequence`.
+    /// Returns a packet that brings memory with a handle table too long for the ring, and `handles` descriptors of
+    /// the message `sequence`.
     pub fn table(token: u128, sequence: u64, handles: usize) -> Self {
         Self { kind: kind::MESSAGE, descriptors: handles as u32 + 1, token, fields: [sequence, 0, HAS_TABLE] }
     }
 
-    /// Returns a packet that brings the first `count` descriptors of the next message that has a packet; with none,
-    /// those sent ahead before are void.
+    /// Returns a packet that brings the first `count` descriptors of the next message with a packet. With `count` 0,
+    /// the descriptors sent ahead before are void.
     pub fn ahead(token: u128, count: usize) -> Self {
         Self { kind: kind::AHEAD, descriptors: count as u32, token, fields: [0; 3] }
     }
 
-    /// Returns how many of the packet's first descriptors are memory with a message's payload, and how many are memory
-    /// with its handle table. Both are 0 if the packet is not that of a message.
+    /// Returns how many of the packet's first descriptors are memory with the payload, and how many are memory with
+    /// the handle table. Both are 0 if the packet is not for a message.
     pub fn memories(&self) -> [usize; 2] {
         let bits = if self.kind == kind::MESSAGE { self.fields[2] } else { 0 };
         [usize::from(bits & PAYLOAD != 0), usize::from(bits & HAS_TABLE != 0)]
     }
 
-    /// Returns a packet that brings a socket to another process, the introduction with this number.
+    /// Returns a packet that brings a socket to another process: introduction `number`.
     pub fn introduce(number: u64) -> Self {
         Self { kind: kind::INTRODUCE, descriptors: 1, token: 0, fields: [number, 0, 0] }
     }
 
-    /// Returns a packet that brings an arena, memory for lanes. `with` says who has the other ends: 0 the sender of
-    /// the packet, 1 the receiver itself, otherwise 2 plus the number of an introduction.
+    /// Returns a packet that brings an arena, memory for lanes. `with` names the process of the other ends: 0 the
+    /// sender of the packet, 1 the receiver itself, otherwise 2 plus the number of an introduction.
     pub fn arena(token: u128, number: u64, lanes: u32, cells: u32, with: u64) -> Self {
         let size = u64::from(lanes) | u64::from(cells) << 32;
         Self { kind: kind::ARENA, descriptors: 1, token, fields: [number, size, with] }
     }
 
-    /// Returns a packet that says that the attachments sent for the ring named by `token` will not be used.
+    /// Returns a packet by which the sender retracts the attachments sent for the ring named by `token`.
     pub fn retract(token: u128) -> Self {
         Self { kind: kind::RETRACT, token, ..Self::default() }
     }
 
-    /// Returns a packet that says that the sender takes no more lanes from the arena `number`, and has named `lanes` there.
+    /// Returns a packet by which the sender stops taking lanes from the arena `number`, after `lanes` named lanes.
     pub fn retire(number: u64, lanes: u64) -> Self {
         Self { kind: kind::RETIRE, fields: [number, lanes, 0], ..Self::default() }
     }
 
-    /// Returns a packet that brings the ready bitmap in which the receiver of the packet has to notify.
+    /// Returns a packet that brings a ready bitmap, in which the receiver of the packet must notify.
     pub fn bitmap() -> Self {
         Self { kind: kind::READY_BITMAP, descriptors: 1, ..Self::default() }
     }
 
-    /// Returns the packet as it is on the wire, little-endian.
+    /// Returns the bytes of the packet on the wire, little-endian.
     pub fn to_bytes(&self) -> [u8; PACKET] {
         let mut bytes = [0; PACKET];
         bytes[0..4].copy_from_slice(&self.kind.to_le_bytes());
@@ -147,7 +146,7 @@ impl Packet {
         bytes
     }
 
-    /// Returns the packet that these bytes stand for. Any bytes are a packet; nothing is checked.
+    /// Returns the packet with these bytes. Checks nothing: any bytes are a packet.
     pub fn from_bytes(bytes: &[u8; PACKET]) -> Self {
         let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         Self {
@@ -177,8 +176,8 @@ pub fn send(socket: impl AsFd, bytes: &[u8], descriptors: &[BorrowedFd<'_>]) -> 
 /// Receives a packet and its descriptors, without blocking; `None` if no packet is there.
 ///
 /// # Errors
-/// `UnexpectedEof` once the other side has hung up and all was received; `InvalidData` for bytes that are not as long
-/// as a packet.
+/// `UnexpectedEof` once the other side has hung up and all was received; `InvalidData` for bytes of another length
+/// than a packet.
 pub fn receive(socket: impl AsFd) -> io::Result<Option<(Packet, Vec<OwnedFd>)>> {
     let mut space = [MaybeUninit::uninit(); rustix::cmsg_space!(ScmRights(MOST_DESCRIPTORS))];
     let mut bytes = [0; PACKET];

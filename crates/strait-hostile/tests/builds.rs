@@ -1,5 +1,5 @@
-//! Conversations between builds of different ages. The packets of an older build are recorded here, byte for byte, and
-//! never change; those of a newer build are invented.
+//! Conversations between builds of different ages. The packets of an older build are recorded here, byte for byte,
+//! and never change; the packets of a newer build are invented.
 
 use std::os::fd::OwnedFd;
 use std::os::unix::fs::PermissionsExt;
@@ -43,8 +43,8 @@ fn the_first_build_is_refused() {
     assert_eq!(error, Error::BadPeer("an open packet in a version that was not agreed on"));
 }
 
-/// Shows that a process works with a newer build that speaks its version too, whatever else that build says in its
-/// handshake: the version alone fixes where the words of shared memory are.
+/// Shows that a process works with a newer build of an equal version, whatever else is in the handshake of that
+/// build: the version alone fixes the places of the words in shared memory.
 #[test]
 fn a_newer_build_may_say_more_in_its_handshake() {
     let (ours, theirs) = sockets();
@@ -86,7 +86,7 @@ fn builds_without_a_common_version_say_so_to_each_other() {
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), refused);
 }
 
-/// A directory for the names of one test.
+/// A directory for the names of a single test.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -114,7 +114,7 @@ fn next_packet(socket: &OwnedFd) -> Packet {
         match wire::receive(socket) {
             Ok(Some((packet, _))) => return packet,
             Ok(None) => {}
-            // Linux says so once, before the packets that the peer had sent, if the peer closed with unread packets.
+            // If the peer closed with unread packets, Linux reports this error once, before the packets of the peer.
             Err(error) if error.kind() == std::io::ErrorKind::ConnectionReset => continue,
             Err(error) => panic!("{error}"),
         }
@@ -123,8 +123,8 @@ fn next_packet(socket: &OwnedFd) -> Packet {
     }
 }
 
-/// Shows that a listener refuses a client of another version, that both learn both versions, and that the next client is
-/// served.
+/// Shows that a listener refuses a client of another version, that both learn both versions, and that the listener
+/// then serves the next client.
 #[test]
 fn a_listener_refuses_another_version_and_goes_on() {
     let directory = Directory::new("listener");
@@ -153,7 +153,7 @@ fn a_listener_refuses_another_version_and_goes_on() {
     assert_eq!((refusal.kind, refusal.fields), (kind::REFUSE, [REFUSE_VERSION | MAGIC, 2, 2]));
 }
 
-/// Shows that a client that connects to a process of another version learns both versions, and tells that process.
+/// Shows that a client that connects to a process of another version learns both versions, as does that process.
 #[test]
 fn a_client_refuses_a_service_of_another_version() {
     let directory = Directory::new("client");

@@ -1,4 +1,4 @@
-//! Honest conversations, which show that this crate and the library speak the same wire protocol.
+//! Honest conversations between this crate and the library: both speak the wire protocol of the document.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -83,7 +83,7 @@ fn what_the_library_writes_is_understood_here() {
     let message = peer.try_recv().unwrap().unwrap();
     assert_eq!(message.bytes, b"handles");
     assert_eq!(message.descriptors.iter().map(content_of).collect::<Vec<_>>(), [b"one", b"two"]);
-    // More than the ring holds at first, so that it grows.
+    // More messages than the ring has room for at first, so that the ring grows.
     for n in 0..100u8 {
         channel.try_send(&[n; 700]).unwrap();
     }
@@ -119,7 +119,7 @@ fn an_end_is_sent_and_used_and_its_sleepers_are_woken() {
     assert_eq!(lane.transfer().load(std::sync::atomic::Ordering::SeqCst), transfer::CLAIMED);
     assert_eq!(end.recv_by(Deadline::NOW).unwrap().bytes(), b"not received");
     let mut writer = strait_hostile::layout::Writer::new(lane.ring(0));
-    // A thread that blocks in a receive call is woken, and so is a thread that waits for a wait set.
+    // A thread that blocks in a receive call is woken, as is a thread that waits for a wait set.
     std::thread::scope(|scope| {
         let blocked = scope.spawn(|| end.recv_by(DEADLINE));
         let begin = std::time::Instant::now();

@@ -22,7 +22,7 @@ fn tests() -> BTreeSet<String> {
     names
 }
 
-/// Returns the number of the attack that a test is named after: `A12` of `a12_…`.
+/// Returns the number of the attack in the name of a test: `A12` of `a12_…`.
 fn number_of(test: &str) -> Option<String> {
     let (number, rest) = test.strip_prefix('a')?.split_once('_')?;
     let is_number = number.len() == 2 && number.bytes().all(|byte| byte.is_ascii_digit());
@@ -48,8 +48,8 @@ fn functions() -> BTreeSet<String> {
     names
 }
 
-/// Returns the rows of the table: the number of the attack, and the names in the column of tests, each with `…` if it
-/// is only a prefix.
+/// Returns the rows of the table: the number of the attack, and the names in the column of tests; a prefix of names
+/// ends with `…`.
 fn rows() -> Vec<(String, Vec<String>)> {
     let text = std::fs::read_to_string(root().join("docs/maintainers/attacks.md")).unwrap();
     let row = |line: &str| {
@@ -93,7 +93,7 @@ fn each_attack_test_has_its_row() {
 fn each_row_has_its_tests() {
     let mut tests = tests();
     assert!(tests.len() > 60, "there are {} attack tests", tests.len());
-    // Some of the named tests are in other crates, beside the code that they test.
+    // Some of the named tests are in other crates, beside the tested code.
     tests.extend(functions());
     for (attack, names) in rows() {
         assert!(!names.is_empty(), "a row of {attack} in docs/maintainers/attacks.md names no test");

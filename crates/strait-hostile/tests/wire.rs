@@ -1,4 +1,4 @@
-//! The numbers of this crate, a second implementation of the protocol, are those of docs/how-it-works/wire.md.
+//! The numbers of this crate, a second implementation of the protocol, equal those of docs/how-it-works/wire.md.
 
 use strait_hostile::handshake::{MAGIC, REFUSE_VERSION, VERSIONS};
 use strait_hostile::layout::{CONTROL, ON_SET, ON_SOCKET, ON_WORD, bitmap, control, transfer};

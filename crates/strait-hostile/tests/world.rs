@@ -1,9 +1,8 @@
-//! Hostile worlds of some seeds, for some seconds each. The command runs longer ones.
+//! Hostile worlds of some seeds, each for some seconds. The command of this crate runs longer worlds.
 
 use std::process::Command;
 
-/// Runs rounds of a seed. Does not compare the speed of other channels, which needs a machine with nothing else to
-/// do.
+/// Runs rounds of a seed. Does not compare the speed of other channels, which needs an otherwise idle machine.
 fn world(seed: u64, seconds: u64) {
     run(&["--seconds", &seconds.to_string(), "--seed", &seed.to_string(), "--no-speed"]);
 }

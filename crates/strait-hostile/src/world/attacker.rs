@@ -1,4 +1,4 @@
-//! The attacker: a process that has the sockets and the shared memory, and draws each of its steps at random.
+//! The attacker: a process with the sockets and the shared memory, which draws each of its steps at random.
 
 use std::collections::VecDeque;
 use std::io;
@@ -64,7 +64,8 @@ pub enum Step {
     Silence,
 }
 
-/// All kinds of steps, each with its weight: a step is chosen in proportion to its weight among those enabled.
+/// All kinds of steps, each with its weight: among the enabled steps, the chance of a step is proportional to its
+/// weight.
 const STEPS: [(Step, usize); 38] = {
     use Step::*;
     [
@@ -138,14 +139,14 @@ struct Link {
     copy: Option<OwnedFd>,
 }
 
-/// An arena that the attacker announced, and the index of the link over which it did.
+/// An arena announced by the attacker, and the index of the link of the announcement.
 #[derive(Debug)]
 struct Announced {
     arena: Arena,
     link: usize,
 }
 
-/// The attacker's means: the places it can reach and the steps it may take.
+/// The attacker's means: the places within reach, and the permitted steps.
 #[derive(Debug, Default)]
 pub struct Means {
     /// The path of the victim's listener, if it has one.
@@ -155,11 +156,11 @@ pub struct Means {
     /// Whether the victim runs in the same process and thread. If so, the attacker never sleeps and makes no
     /// descriptor that is slow to close.
     pub within: bool,
-    /// The names of the only steps that the attacker may take; if empty, it may take all.
+    /// The names of the steps that the attacker may take; empty for all steps.
     pub only: Vec<String>,
 }
 
-/// The attacker of one world: its links to the victim, all that it sent, and the choices of its next steps.
+/// The attacker of one world: its links to the victim, everything that it sent, and the choices of its next steps.
 pub struct Attacker<'a> {
     choices: Choices,
     means: Means,
@@ -169,24 +170,25 @@ pub struct Attacker<'a> {
     /// Pending connections of the attacker: each has sent a connect request and was not accepted yet.
     guests: Vec<RawPeer>,
     arenas: Vec<Announced>,
-    /// Memory that was sent outside of arenas: cells, blocks and buffers of data pipes.
+    /// Memory sent outside of arenas: cells, blocks and buffers of data pipes.
     memories: Vec<Arc<Memory>>,
     introduced: u64,
-    /// Whether the attacker begins each link with a packet of no bytes.
+    /// Whether the attacker begins each link with a packet without bytes.
     mute: bool,
     kept: Kept,
     history: VecDeque<(Packet, Vec<OwnedFd>)>,
     later: VecDeque<(usize, Packet, Vec<OwnedFd>)>,
     tell: Box<dyn FnMut(&str) + 'a>,
-    /// Microseconds of work that everything sent since the last [`Attacker::take_valid`] may cost an honest receiver.
+    /// Microseconds of work that an honest receiver may spend on everything sent since the last
+    /// [`Attacker::take_valid`].
     valid: u64,
 }
 
-/// The connect request, which asks a listener to accept the attacker.
+/// The connect request of the attacker to a listener.
 const CONNECT: Packet =
     Packet { kind: packet_kind::CONNECT, descriptors: 0, token: 0, fields: [handshake::MAGIC, 0, 0] };
 
-/// The largest number of arenas, and of other pieces of memory, that the attacker remembers.
+/// The maximum number of arenas, and of other pieces of memory, that the attacker remembers.
 const MOST: usize = 24;
 
 fn unix_pair() -> io::Result<(OwnedFd, OwnedFd)> {
@@ -204,10 +206,11 @@ fn some_of<T: Copy>(all: &[T], choices: &mut Choices) -> Vec<T> {
 }
 
 impl<'a> Attacker<'a> {
-    /// Returns an attacker that has these sockets, some with a copy of the victim's end, and starts a link on each.
+    /// Returns an attacker with these sockets, some of them with a copy of the victim's end, and starts a link on
+    /// each.
     ///
-    /// The attacker takes only some kinds of steps, which it draws here. So it also finds mistakes that show only if
-    /// the same few kinds of steps follow one another.
+    /// The function draws the kinds of steps of the attacker. With few kinds, the attacker also finds mistakes that
+    /// show only if these kinds of steps follow one another.
     ///
     /// `tell` is called with a line of text about each step.
     pub fn new(
@@ -217,7 +220,7 @@ impl<'a> Attacker<'a> {
         mut tell: impl FnMut(&str) + 'a,
     ) -> io::Result<Self> {
         let mut enabled = some_of(&STEPS, &mut choices);
-        // In half of the worlds the steps that end a link at once are left out, so that the attacker gets far.
+        // In half of the worlds, steps that end a link at once are left out, so that the attacker gets far.
         if choices.one_in(2) {
             enabled.retain(|(step, _)| !FATAL.contains(step));
             enabled.push((Step::Message, 1));
@@ -262,13 +265,13 @@ impl<'a> Attacker<'a> {
         (self.tell)(text);
     }
 
-    /// Returns the microseconds of work that everything sent since the last call may cost an honest receiver.
+    /// Returns the microseconds of work that an honest receiver may spend on everything sent since the last call.
     pub fn take_valid(&mut self) -> u64 {
         std::mem::take(&mut self.valid)
     }
 
     /// Starts a link on a socket: usually as an honest peer does, sometimes in a wrong way or in silence. `copy` is
-    /// the victim's end of the socket, if the attacker has it.
+    /// the victim's end of the socket, if the attacker has a copy.
     fn meet(&mut self, socket: OwnedFd, copy: Option<OwnedFd>) -> io::Result<()> {
         let how = if self.mute { 8 } else { self.choices.below(10) };
         let cells = self.choices.pick(&[4, 16, 128, 1024]);
@@ -293,7 +296,7 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Returns whether the choices come from an input that is used up.
+    /// Returns whether the choices come from an input that has ended.
     pub fn is_over(&self) -> bool {
         self.choices.are_over()
     }
@@ -381,7 +384,7 @@ impl<'a> Attacker<'a> {
         vec![self.choices.below(256) as u8; len]
     }
 
-    /// Returns the number of bytes of payload that the longest record in the ring of a link can have.
+    /// Returns the maximum payload, in bytes, of a record in the ring of a link.
     fn room(&self, link: usize) -> usize {
         self.links[link].peer.writer.ring.count() * CELL - HEADER
     }
@@ -399,7 +402,7 @@ impl<'a> Attacker<'a> {
         made.map(|fd| (kind, fd))
     }
 
-    /// Returns up to `most` new descriptors, and writes their kinds to the trail.
+    /// Returns up to `most` new descriptors, and adds their kinds to the trail.
     fn descriptors(&mut self, most: usize) -> Vec<OwnedFd> {
         let count = 1 + self.choices.below(most);
         let made: Vec<_> = (0..count.min(4)).filter_map(|_| self.descriptor()).collect();
@@ -414,8 +417,8 @@ impl<'a> Attacker<'a> {
         descriptors
     }
 
-    /// Sends a packet and closes its descriptors here, so that the victim can have the last copies. If the packet was
-    /// not sent, the descriptors stay open, because closing them may take long.
+    /// Sends a packet and closes its descriptors here, so that the victim can have the last copies. If the packet
+    /// could not be sent, the descriptors stay open, because their close may take long.
     fn send_away(&mut self, link: usize, packet: &Packet, descriptors: Vec<OwnedFd>) -> io::Result<()> {
         let borrowed: Vec<_> = descriptors.iter().map(AsFd::as_fd).take(wire::MOST_DESCRIPTORS).collect();
         let sent = self.links[link].peer.packet(packet, &borrowed);
@@ -498,15 +501,15 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Receives as an honest peer does, if the header in the ring can be believed. Otherwise, and within one process,
-    /// only gives credit.
+    /// If the header in the ring makes sense and the victim is another process, receives as an honest peer does.
+    /// Otherwise only gives credit.
     fn receive(&mut self, link: usize) -> io::Result<()> {
         let peer = &mut self.links[link].peer;
         peer.pump()?;
         let Some(reader) = &peer.reader else { return Ok(()) };
         let cell = reader.position % reader.ring.count();
         let len = crate::record::len_of(reader.ring.header(cell).load(SeqCst));
-        // Within one process, a mistake of the attacker would be taken for a mistake of the victim.
+        // Within one process, a crash of the attacker would look like a mistake of the victim.
         if self.means.within || len + HEADER > (reader.ring.count() - cell) * CELL {
             return peer.give_credit();
         }
@@ -523,8 +526,7 @@ impl<'a> Attacker<'a> {
         self.links[link].peer.send(&bytes)
     }
 
-    /// Sends a packet that an honest peer could send, with fitting descriptors; in one of three cases with a field
-    /// changed.
+    /// Sends a packet of an honest peer, with fitting descriptors; in one of three cases with a changed field.
     fn any_packet(&mut self, link: usize) -> io::Result<()> {
         let (mut packet, descriptors) = self.packet(link);
         let changed = self.choices.one_in(3);
@@ -572,7 +574,7 @@ impl<'a> Attacker<'a> {
         (packet, descriptors)
     }
 
-    /// Returns a descriptor of the kind that belongs to a packet of this kind; in one of four cases any descriptor.
+    /// Returns a descriptor that fits the packet; in one of four cases any descriptor.
     fn fitting(&mut self, packet: &Packet) -> Option<OwnedFd> {
         if self.choices.one_in(4) {
             let (kind, fd) = self.descriptor()?;
@@ -618,7 +620,7 @@ impl<'a> Attacker<'a> {
         self.links[link].peer.packet(packet, &borrowed)
     }
 
-    /// Publishes a record before the packet that it needs. The packet is sent later, or never.
+    /// Publishes a record before the packet of that record. The packet is sent later, or never.
     fn note_for_later(&mut self, link: usize) -> io::Result<()> {
         let peer = &self.links[link].peer;
         let packet = match self.choices.below(3) {
@@ -671,7 +673,8 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Returns a handshake packet with these versions (lowest, highest), and any bits beside the highest version.
+    /// Returns a handshake packet with these versions (lowest, highest), and any other bits in the word of the
+    /// highest version.
     fn handshake_with(&mut self, name: u128, versions: [u64; 2]) -> Packet {
         let mut packet = handshake::announce_with(name, versions);
         packet.fields[2] |= self.choices.nasty();
@@ -697,8 +700,8 @@ impl<'a> Attacker<'a> {
         self.links[link].peer.packet(&packet, &[])
     }
 
-    /// Sets an option of the attacker's own socket, or, with `theirs`, of the victim's, if the attacker has a copy of
-    /// it.
+    /// Sets an option of the attacker's own socket; with `theirs`, of the copy of the victim's socket, if there is a
+    /// copy.
     fn option(&mut self, link: usize, theirs: bool) -> io::Result<()> {
         const SO_PEEK_OFF: i32 = 42;
         const SO_PASSPIDFD: i32 = 76;
@@ -724,7 +727,7 @@ impl<'a> Attacker<'a> {
         let socket = if theirs { end.copy.as_ref() } else { Some(&end.peer.socket) };
         let Some(socket) = socket.map(AsRawFd::as_raw_fd) else { return Ok(()) };
         if !theirs && option == SO_PASSPIDFD {
-            // With this option the attacker would have to close the descriptors that it receives.
+            // With this option the attacker would have to close every received descriptor.
             return Ok(());
         }
         self.told(&format!("  option {option} = {value}"));
@@ -736,9 +739,9 @@ impl<'a> Attacker<'a> {
         };
         if theirs && self.choices.one_in(4) {
             // Changes whether calls on the socket block.
-            // SAFETY: words.
+            // SAFETY: the arguments are plain numbers.
             let flags = unsafe { libc::fcntl(socket, libc::F_GETFL) };
-            // SAFETY: words.
+            // SAFETY: the arguments are plain numbers.
             unsafe { libc::fcntl(socket, libc::F_SETFL, flags ^ libc::O_NONBLOCK) };
         }
         // SAFETY: the pointer is to a local of 16 bytes, and `len` is at most 16.
@@ -748,7 +751,7 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    /// Uses the copy of the victim's end: receives a packet that is for the victim, looks at one, or sends one as the
+    /// Uses the copy of the victim's end: receives or peeks at a packet for the victim, or sends a packet as the
     /// victim. Does nothing without a copy.
     fn steal(&mut self, link: usize) -> io::Result<()> {
         let Some(copy) = &self.links[link].copy else { return Ok(()) };
@@ -782,7 +785,7 @@ impl<'a> Attacker<'a> {
         let mut code = libc::sock_filter { code: 6, jt: 0, jf: 0, k: len };
         let program = libc::sock_fprog { len: 1, filter: &raw mut code };
         let (place, size) = ((&raw const program).cast(), size_of::<libc::sock_fprog>() as u32);
-        // SAFETY: the program is one instruction, in a local.
+        // SAFETY: the program is one instruction in a local variable, and `place` is valid during the call.
         match unsafe { libc::setsockopt(copy, libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, place, size) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -809,7 +812,7 @@ impl<'a> Attacker<'a> {
         peer.wake()
     }
 
-    /// Grows into a huge ring whose memory has no page yet, and publishes one record almost as long as that ring.
+    /// Grows into a huge ring in memory without pages, and publishes one record almost as long as that ring.
     fn huge_record(&mut self, link: usize) -> io::Result<()> {
         let cells = 1usize << self.choices.pick(&[14, 20, 23]);
         let memory = Arc::new(Memory::create(cells * CELL)?);
@@ -820,7 +823,7 @@ impl<'a> Attacker<'a> {
         let len = (cells - at) * CELL - 64 - HEADER;
         peer.writer.ring.header(at).store(header(kind::MESSAGE, len, 0), SeqCst);
         peer.writer.position += crate::record::cells_for(len);
-        // A victim that receives the message has to copy it.
+        // A victim that receives the message must copy it.
         self.valid += 300 + len.min(1 << 20) as u64 / 500;
         peer.wake()
     }
@@ -874,8 +877,8 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Returns an arena and the index of the link over which it was announced; once in a while the index of another
-    /// link. Announces a new arena if there is none, and sometimes otherwise.
+    /// Returns an arena and the index of its link; once in a while the index of another link. Announces a new arena
+    /// if there is none, and sometimes otherwise.
     fn announced(&mut self, link: usize) -> io::Result<(Arena, usize)> {
         if self.arenas.is_empty() || self.choices.one_in(3) {
             self.arena(link)?;
@@ -908,7 +911,7 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Sends an end in the first of many lanes, each of which only says that the end goes on in the next.
+    /// Sends an end in the first of many lanes. Each lane says only that the end continues in the next lane.
     fn row(&mut self, link: usize) -> io::Result<()> {
         let lanes = match self.means.within {
             true => self.choices.pick(&[10, 1000]),
@@ -982,8 +985,8 @@ impl<'a> Attacker<'a> {
         self.links[link].peer.wake_reader_of(&ring)
     }
 
-    /// Sends the victim a socket to another process, whose other end is the attacker's own: as a further link, or
-    /// never used.
+    /// Sends the victim a socket as one to another process. The attacker has the other end, and makes a further link
+    /// of it or never uses it.
     fn introduce(&mut self, link: usize) -> io::Result<()> {
         let (ours, theirs) = unix_pair()?;
         let number = self.choices.below(self.introduced as usize + 2) as u64;
@@ -1063,7 +1066,7 @@ impl<'a> Attacker<'a> {
         table.0.extend(or(0).to_le_bytes());
         let table = table.end(arena.name(slot), self.choices.below(2) as u8, 0, 0);
         let memory = Arc::new(Memory::create(4096 + 8192)?);
-        // The counter of bytes written, so that the victim finds something to read.
+        // The counter of written bytes, so that the victim finds something to read.
         memory.word64(0).store(self.choices.pick(&[0, 100, 8192, 8193]), SeqCst);
         let fd = memory.fd().try_clone_to_owned()?;
         self.remember(memory);
@@ -1117,8 +1120,7 @@ impl<'a> Attacker<'a> {
         Ok(())
     }
 
-    /// Sends the open packet on each pending connection that was accepted, which then is a link, and forgets those
-    /// that were refused.
+    /// Sends the open packet on each accepted connection, which is a link then, and drops each refused connection.
     fn enter(&mut self) {
         for mut guest in std::mem::take(&mut self.guests) {
             match guest.pump() {
@@ -1136,7 +1138,7 @@ impl<'a> Attacker<'a> {
         }
     }
 
-    /// Forgets a link that the victim has ended, and connects to the listener once more.
+    /// Drops a link that the victim has ended, and connects to the listener once more.
     fn lose(&mut self, link: usize) {
         self.told(&format!("link {link} is over"));
         self.kept.keep_link(self.links.remove(link).copy);

@@ -35,8 +35,8 @@ const NASTY: [u64; 20] = [
 ];
 
 impl Choices {
-    /// Returns the choices of a seed and a round. Parts of a world whose choices must not depend on each other use
-    /// different values of `part`.
+    /// Returns the choices of a seed and a round. Parts of a world with independent choices use different values of
+    /// `part`.
     pub fn of_seed(seed: u64, round: u64, part: u64) -> Self {
         let mut choices = Self(Source::Seed(seed ^ round.rotate_left(24) ^ part.rotate_left(52)));
         for _ in 0..3 {
@@ -45,13 +45,13 @@ impl Choices {
         choices
     }
 
-    /// Returns the choices that an input makes. When the input is used up, each further choice is the first of its
+    /// Returns the choices made by an input. After the end of the input, each further choice is the first of its
     /// kind.
     pub fn of_input(bytes: &[u8]) -> Self {
         Self(Source::Input { bytes: bytes.to_vec(), at: 0 })
     }
 
-    /// Returns whether the choices come from an input that is used up. Always false for a seed.
+    /// Returns whether the choices come from an input that has ended. Always false for a seed.
     pub fn are_over(&self) -> bool {
         matches!(&self.0, Source::Input { bytes, at } if *at >= bytes.len())
     }

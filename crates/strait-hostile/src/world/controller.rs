@@ -22,34 +22,34 @@ use crate::world::victim::{CLOSER, LATE};
 /// How long a phase of a round lasts.
 const PHASE: Duration = Duration::from_millis(250);
 
-/// How long a round waits for an event that must happen, before its absence counts as a mistake.
+/// How long a round waits for an event that must happen, before the missing event counts as a mistake.
 const SOON: Duration = Duration::from_secs(20);
 
-/// How long after its peer's end the victim may still hold anything for that peer. The time for which a thread of the
-/// library could run but had no processor is not counted, nor the time that the kernel takes to close a descriptor, up
-/// to [`SOON`]: the last close of a packet socket or of an inotify instance waits for a grace period, which takes more
-/// than a second on a busy machine. (A row of a million lanes takes the thread that closes ends half a second of
-/// processor time, and 1 to 3 seconds while other processes use all processors.)
+/// How long after its peer's end the victim may still hold anything for that peer. Two times are not counted: that
+/// for which a thread of the library could run but had no processor, and up to [`SOON`] that the kernel takes to
+/// close a descriptor. The last close of a packet socket or of an inotify instance waits for a grace period, which
+/// takes more than a second on a busy machine. (For a chain of a million lanes, the thread that closes ends takes
+/// half a second of processor time, and 1 to 3 seconds while other processes use all processors.)
 const GIVEN_BACK: Duration = Duration::from_secs(1);
 
-/// The value of [`GIVEN_BACK`] if attackers send descriptors whose last close waits for the kernel or for a time to
-/// linger: a thread of the victim closes them one after the other. Also its value if the kernel may not say which
-/// process the attacker is: the victim cannot find out that the process is dead, and closes what it has sent with a
-/// twentieth of a processor. (A row of a million lanes takes 10 to 20 seconds then.)
+/// The value of [`GIVEN_BACK`] in two cases. In the first, attackers send descriptors whose last close waits for the
+/// kernel or for a linger time: a thread of the victim closes them one after the other. In the second, the kernel may
+/// not tell the victim which process the attacker is. Then the victim cannot find out that the attacker is dead, and
+/// closes the received ends with a twentieth of a processor. (A chain of a million lanes takes 10 to 20 seconds
+/// then.)
 const GIVEN_BACK_SLOWLY: Duration = Duration::from_secs(60);
 
 /// The share of a processor that a waiting victim may use under attack in addition to its share beside an attacker
 /// that only uses a processor.
 const SHARE: f64 = 0.05;
 
-/// The share of a processor that [`SHARE`] is in a build without optimisation.
+/// The value of [`SHARE`] in a build without optimisation.
 const SHARE_UNOPTIMISED: f64 = 0.25;
 
-/// The number of measurements in a row in which a waiting victim uses too much processor time before that counts as a
-/// mistake.
+/// The number of consecutive measurements with too much processor time of a waiting victim that count as a mistake.
 const WINDOWS: usize = 3;
 
-/// The number of lines of the trails that are printed.
+/// The number of printed lines of the trails.
 const LINES: usize = 150;
 
 /// A run of hostile worlds: the seed, the rounds, and for how long.
@@ -63,32 +63,32 @@ pub struct Run {
     pub first: u64,
     /// The largest number of rounds.
     pub rounds: u64,
-    /// The names of the only steps that attackers take; if empty, they take all.
+    /// The names of the steps that attackers may take; empty for all steps.
     pub only: Vec<String>,
-    /// Whether it counts as a mistake if other channels of the victim are much slower under attack than beside an
+    /// Whether much slower other channels of the victim count as a mistake, compared with the channels beside an
     /// attacker that only uses a processor.
     pub speed: bool,
     /// Whether a line about each round is printed.
     pub told: bool,
 }
 
-/// The numbers of descriptors, mappings and threads that a process has.
+/// The numbers of descriptors, mappings and threads of a process.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Held {
     descriptors: usize,
-    /// The number of mappings of memory that this crate made: the attacker's and the ledger.
+    /// The number of mappings of memory made by this crate: the attacker's memory and the ledger.
     foreign: usize,
-    /// The number of mappings of memory that the library made.
+    /// The number of mappings of memory made by the library.
     own: usize,
     threads: usize,
 }
 
-/// The number of mappings of the library's memory that the victim may have more than before the attack, for its
-/// honest channels, which were used meanwhile.
+/// The number of further mappings of the library's memory that the victim may have after the attack, for its honest
+/// channels, which were used meanwhile.
 const OWN_MAPPINGS: usize = 40;
 
 /// The number of descriptors that the victim may have for a moment beyond its limits: each of its three threads opens
-/// the descriptors of a packet, at most 253, before it finds that they are too many.
+/// up to 253 descriptors of a packet before it finds that there are too many.
 const IN_PACKETS: usize = 3 * 253;
 
 /// Measurements of all rounds together.
@@ -125,25 +125,26 @@ fn what_is_open(process: u32) -> String {
     kinds.into_iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns whether a thread waits for something that the kernel does for all processes: it looks which sockets nobody
-/// can receive any more, before the thread sends more sockets; it waits for a grace period, before the table of
-/// descriptors becomes larger; or it has each processor give up the pages that it holds back, before a memory is
-/// sealed. On a busy machine each can take a second. Returns `false` if this process may not see the thread's stack.
+/// Returns whether a thread waits for work that the kernel does for all processes. Before the thread sends sockets,
+/// the kernel may search for sockets that no process can receive any more. Before the table of descriptors becomes
+/// larger, the thread waits for a grace period. Before the thread seals memory, the kernel has each processor give up
+/// the pages that the processor holds back. On a busy machine each can take a second. Returns `false` if this process
+/// may not read the thread's stack.
 fn waits_for_kernel(process: u32, thread: u64) -> bool {
     let stack = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/stack")).unwrap_or_default();
     let flushes = |caller| stack.contains("__flush_work") && stack.contains(caller);
     stack.contains("expand_files") || flushes("_sendmsg") || flushes("lru_add_drain_all")
 }
 
-/// Returns the largest amount of memory that a process has had so far, in bytes.
+/// Returns the peak memory of a process so far, in bytes.
 fn peak(process: u32) -> u64 {
     let status = std::fs::read_to_string(format!("/proc/{process}/status")).unwrap_or_default();
     let line = status.lines().find(|line| line.starts_with("VmHWM")).unwrap_or_default();
     line.split_whitespace().nth(1).and_then(|word| word.parse::<u64>().ok()).unwrap_or(0) << 10
 }
 
-/// Returns the name of each thread of a process and the processor time that it has used. Leaves out the thread that
-/// closes what the program took out of messages.
+/// Returns the name and the used processor time of each thread of a process, without the thread that closes
+/// descriptors taken out of messages.
 fn used(process: u32) -> Vec<(String, Duration)> {
     let Ok(entries) = std::fs::read_dir(format!("/proc/{process}/task")) else { return Vec::new() };
     let used = |entry: std::fs::DirEntry| {
@@ -155,8 +156,7 @@ fn used(process: u32) -> Vec<(String, Duration)> {
     entries.flatten().filter_map(used).collect()
 }
 
-/// Returns the name of each thread of a process and the processor time that it has used since `before`, a result of
-/// [`used`].
+/// Returns the name of each thread of a process and the processor time used since `before`, a result of [`used`].
 fn used_since(before: &[(String, Duration)], process: u32) -> Vec<(String, Duration)> {
     let since = |(name, now): (String, Duration)| {
         let then = before.iter().find(|(other, _)| *other == name).map_or(Duration::ZERO, |(_, then)| *then);
@@ -176,8 +176,8 @@ fn delays_of_library(process: u32) -> HashMap<u64, Duration> {
     entries.flatten().filter_map(delay).collect()
 }
 
-/// Returns whether the kernel is closing a descriptor for the last time in one of these threads of a process. Returns
-/// `false` if this process may not see their stacks.
+/// Returns whether one of these threads of a process is in the last close of a descriptor in the kernel. Returns
+/// `false` if this process may not read their stacks.
 fn is_closing<'a>(process: u32, mut threads: impl Iterator<Item = &'a u64>) -> bool {
     threads.any(|thread| {
         let stack = std::fs::read_to_string(format!("/proc/{process}/task/{thread}/stack")).unwrap_or_default();
@@ -195,13 +195,13 @@ fn middle(times: &[Duration]) -> Duration {
     times.get(times.len() / 2).copied().unwrap_or_default()
 }
 
-/// Starts a process of a round that inherits these descriptors and no others.
+/// Starts a process of a round that inherits only these descriptors.
 fn start(arguments: &Arguments, inherited: &[BorrowedFd<'_>]) -> io::Result<Child> {
     for fd in inherited {
         fcntl_setfd(fd, FdFlags::empty())?;
     }
     let started = Command::new(std::env::current_exe()?)
-        // A process group, which has the processes that the child starts too.
+        // A process group, which also has the child's own children.
         .process_group(0)
         .args(arguments.to_words())
         .stdin(Stdio::null())
@@ -213,7 +213,7 @@ fn start(arguments: &Arguments, inherited: &[BorrowedFd<'_>]) -> io::Result<Chil
     started
 }
 
-/// Kills a process of a round and the processes that it has started.
+/// Kills a process of a round and its children.
 fn kill(child: &Child) {
     if let Some(group) = rustix::process::Pid::from_raw(child.id() as i32) {
         let _ = rustix::process::kill_process_group(group, rustix::process::Signal::KILL);
@@ -229,7 +229,7 @@ struct Round<'a> {
     victim: Child,
     attacker: Child,
     bystander: Child,
-    /// The victim's descriptors, mappings and threads before it met the attacker, without the sockets for the
+    /// The victim's descriptors, mappings and threads before it met the attacker, without the sockets to the
     /// attacker.
     before: Held,
     peak_before: u64,
@@ -310,7 +310,7 @@ impl<'a> Round<'a> {
         attacker_has.push(ledger.file());
         let copies: Vec<i32> =
             plan.links.iter().zip(&theirs).map(|(copied, fd)| if *copied { fd.as_raw_fd() } else { -1 }).collect();
-        // The attacker must not inherit an end of the victim of which the plan gives it no copy.
+        // The attacker must not inherit a victim's end for which the plan gives it no copy.
         attacker_has.retain(|fd| {
             !theirs.iter().any(|other| other.as_raw_fd() == fd.as_raw_fd()) || copies.contains(&fd.as_raw_fd())
         });
@@ -333,7 +333,7 @@ impl<'a> Round<'a> {
         true
     }
 
-    /// Plays the round. Returns the first mistake that was found, if there was one.
+    /// Plays the round. Returns the first mistake, if there is a mistake.
     fn play(&mut self, seen: &mut Seen) -> Option<String> {
         if !self.until(SOON, |round| round.ledger.get(Word::VictimIn) == 1 && round.ledger.get(Word::RoundTrips) > 4) {
             return Some("the victim and the bystander did not begin".into());
@@ -349,8 +349,8 @@ impl<'a> Round<'a> {
         self.let_go(seen)
     }
 
-    /// Checks everything that must hold at any time: no mistake recorded by others, no call that does not end, not
-    /// too much held. Returns the mistake, if there is one.
+    /// Checks everything that must hold at any time: no process recorded a mistake, every call ends, and the victim
+    /// does not hold too much. Returns the mistake, if there is one.
     fn look(&mut self) -> Option<String> {
         if let Some(found) = self.ledger.findings().first() {
             return Some(found.clone());
@@ -369,8 +369,8 @@ impl<'a> Round<'a> {
         (0..SLOTS).find_map(|slot| self.late(slot)).or_else(|| self.too_much())
     }
 
-    /// Returns a description if the call in this slot has taken too long, or has used a processor for too long. There
-    /// is more time if its thread, or another thread of the victim, could run but has no processor.
+    /// Returns a description if the call in this slot has taken too long, or has used a processor for too long. The
+    /// call may take longer while its thread, or another thread of the victim, could run but has no processor.
     fn late(&self, slot: usize) -> Option<String> {
         let call = self.ledger.call(slot)?;
         let took = now().checked_sub(call.begun)?;
@@ -391,7 +391,8 @@ impl<'a> Round<'a> {
             .then(|| format!("{} goes on for {took:?} of {:?}, in state {state}", call.name, call.allowed))
     }
 
-    /// Returns the number of each thread of the victim and its state as in `/proc` (`R` for running or ready to run).
+    /// Returns the number and the state of each thread of the victim, as in `/proc` (`R` for running or ready to
+    /// run).
     fn states(&self) -> Vec<(u64, char)> {
         let tasks = format!("/proc/{}/task", self.victim.id());
         let Ok(entries) = std::fs::read_dir(tasks) else { return Vec::new() };
@@ -408,7 +409,8 @@ impl<'a> Round<'a> {
         let process = self.victim.id();
         let Held { descriptors, foreign, .. } = held(process);
         let own = (self.ledger.get(Word::Own) + self.ledger.get(Word::InMessages)) as usize + 200;
-        // The limit for a peer process; and the limit for all of them, three quarters of all descriptors and 64 more.
+        // The limit for one peer process, and the limit for all peers: three quarters of all descriptors, and 64
+        // more.
         let of_peers = if self.plan.tight { 300 } else { 8192 };
         let scarce = self.plan.descriptors as usize * 3 / 4 + 64;
         let most = self.before.descriptors + own + of_peers.min(scarce) + IN_PACKETS;
@@ -441,7 +443,7 @@ impl<'a> Round<'a> {
         self.watch(PHASE)
     }
 
-    /// Has the victim wait, and checks how much processor time it uses. Returns the first mistake, or `None`.
+    /// Has the victim wait, and checks its use of processor time. Returns the first mistake, or `None`.
     fn quiet(&mut self, seen: &mut Seen) -> Option<String> {
         let number = self.ledger.begin_phase(Phase::Quiet);
         let end = Instant::now() + SOON;
@@ -454,7 +456,8 @@ impl<'a> Round<'a> {
             }
             std::thread::sleep(Duration::from_millis(1));
         }
-        // A victim that spins fails every measurement. One that took longer once, on a busy machine, does not.
+        // A spinning victim fails every measurement. A victim that took longer once, on a busy machine, fails only
+        // one.
         let mut found = None;
         for _ in 0..WINDOWS {
             match self.measure(seen) {
@@ -465,8 +468,8 @@ impl<'a> Round<'a> {
         found
     }
 
-    /// Measures for one phase how much processor time the waiting victim uses. Returns `Err` with a description if it
-    /// is too much or something else is wrong.
+    /// Measures for one phase the processor time used by the waiting victim. Returns `Err` with a description if the
+    /// victim uses too much, or if something else is wrong.
     fn measure(&mut self, seen: &mut Seen) -> Result<(), String> {
         let (process, begun) = (self.victim.id(), Instant::now());
         let work = |round: &Self| round.ledger.get(Word::Work) + round.ledger.get(Word::Valid);
@@ -494,8 +497,8 @@ impl<'a> Round<'a> {
         Err(format!("a waiting victim used {used:?} in {elapsed:?}, where {what}"))
     }
 
-    /// Ends the attacker, has the victim close everything, and checks that it holds no more than before. Returns the
-    /// mistake, if there is one.
+    /// Ends the attacker, has the victim close everything, and checks that the victim holds no more than before.
+    /// Returns the mistake, if there is one.
     fn let_go(&mut self, seen: &mut Seen) -> Option<String> {
         if self.plan.killed {
             kill(&self.attacker);
@@ -544,8 +547,8 @@ impl<'a> Round<'a> {
         None
     }
 
-    /// Waits until the victim holds no more than before it met the attacker. Returns `Err` with a description if that
-    /// takes much longer than `time`.
+    /// Waits until the victim holds no more than before it met the attacker. Returns `Err` with a description if the
+    /// wait takes much longer than `time`.
     fn is_given_back(&self, time: Duration) -> Result<(), String> {
         let (process, begun, goal) = (self.victim.id(), Instant::now(), self.before);
         let delays_before = delays_of_library(process);
@@ -560,7 +563,7 @@ impl<'a> Round<'a> {
             {
                 return Ok(());
             }
-            // A thread that has ended is left in.
+            // A thread that has ended stays in `delays`.
             let of_library = delays_of_library(process);
             let since = std::mem::replace(&mut looked, Instant::now());
             if is_closing(process, of_library.keys()) {

@@ -1,4 +1,4 @@
-//! Descriptors of every kind that the kernel gives to any process, and of some kinds that need privileges.
+//! Descriptors of every kind that any process can get from the kernel, and of some kinds that need privileges.
 
 use std::ffi::{CStr, c_int, c_long};
 use std::net::{TcpListener, TcpStream, UdpSocket};
@@ -14,7 +14,7 @@ use crate::wire;
 use crate::world::choices::Choices;
 use crate::world::donors::Donors;
 
-/// A kind of descriptor, by the file that it stands for.
+/// A kind of descriptor.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs, reason = "the names say it")]
 pub enum Kind {
@@ -68,7 +68,7 @@ pub enum Kind {
     PerfEvent,
 }
 
-/// All kinds of descriptors that need no helper process.
+/// All kinds of descriptors without a helper process.
 pub const KINDS: [Kind; 46] = {
     use Kind::*;
     [
@@ -115,55 +115,55 @@ pub const KINDS: [Kind; 46] = {
         MessageQueue,
         BpfMap,
         PerfEvent,
-        // The kinds whose last close takes long are at the end.
+        // The kinds with a long last close are at the end.
         PacketRing,
         TcpLingers,
         UnixWithLinger,
     ]
 };
 
-/// The kinds whose last close waits: for the attacker, for 10 ms, or, for a connection that lingers, until its peer
-/// closes or the time to linger is up.
+/// The kinds whose last close waits: for the attacker, for 10 ms, or, for a lingering connection, until its peer
+/// closes or the linger time is over.
 pub const SLOW: [Kind; 7] = {
     use Kind::*;
     [PacketRing, Inotify, Fanotify, TcpLingers, UnixWithLinger, StuckUserfault, FuseFile]
 };
 
-/// Returns whether attackers send descriptors whose last close waits (the [`SLOW`] kinds): if the environment says so.
+/// Returns whether attackers send descriptors of the [`SLOW`] kinds: the environment decides.
 pub fn sends_slow() -> bool {
     std::env::var_os("STRAIT_HOSTILE_SLOW").is_some()
 }
 
-/// How long the close of a connection that lingers waits for its peer.
+/// How long the close of a lingering connection waits for its peer.
 const LINGER: Duration = Duration::from_secs(20);
 
-/// Descriptors that must stay open so that another descriptor remains what it is.
+/// Descriptors that must stay open because other descriptors depend on them.
 #[derive(Debug, Default)]
 pub struct Kept {
     descriptors: Vec<OwnedFd>,
-    /// Whether the oldest descriptor is closed when there are too many. Otherwise it leaks, because its close may
-    /// take long.
+    /// Whether the oldest descriptor is closed when there are too many. Otherwise the oldest descriptor leaks,
+    /// because its close may take long.
     pub closes: bool,
 }
 
-/// The largest number of descriptors that a [`Kept`] holds.
+/// The maximum number of descriptors in a [`Kept`].
 const MOST_KEPT: usize = 400;
 
 impl Kept {
-    /// Stores the victim's end of a link that is over, if the attacker has a copy of it.
+    /// Stores the attacker's copy of the victim's end of an ended link, if there is a copy.
     pub fn keep_link(&mut self, copy: Option<OwnedFd>) {
         if let Some(copy) = copy {
             self.keep(copy);
         }
     }
 
-    /// Stores a descriptor so that it stays open. If there are then too many, the oldest is closed or leaks.
+    /// Stores a descriptor so that it stays open. If there are too many then, the oldest is closed or leaks.
     pub fn keep(&mut self, fd: impl Into<OwnedFd>) {
         self.descriptors.push(fd.into());
         if self.descriptors.len() > MOST_KEPT {
             let oldest = self.descriptors.remove(0);
             if !self.closes {
-                // Closing it here may take as long as in the victim.
+                // A close here may take as long as in the victim.
                 std::mem::forget(oldest);
             }
         }
@@ -171,7 +171,7 @@ impl Kept {
 }
 
 fn owned(fd: c_long) -> Option<OwnedFd> {
-    // SAFETY: a number that is no error is a descriptor that the kernel has just made for this process.
+    // SAFETY: the kernel has just made this descriptor for this process, since `fd` is not an error.
     (fd >= 0).then(|| unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
 
@@ -183,7 +183,7 @@ fn pair(kind: SocketType) -> Option<(OwnedFd, OwnedFd)> {
     socketpair(AddressFamily::UNIX, kind, SocketFlags::CLOEXEC, None).ok()
 }
 
-/// Returns a connection whose last close waits until its time to linger is up, because the other side reads nothing.
+/// Returns a connection whose last close waits for its linger time, because the other side reads nothing.
 fn lingers(kept: &mut Kept) -> Option<OwnedFd> {
     let listener = TcpListener::bind("127.0.0.1:0").ok()?;
     let client = TcpStream::connect(listener.local_addr().ok()?).ok()?;
@@ -217,7 +217,7 @@ fn packet_ring() -> Option<OwnedFd> {
         frames: u32,
     }
     const PACKET_RX_RING: c_int = 5;
-    // SAFETY: makes a socket.
+    // SAFETY: the arguments are plain numbers.
     let socket = owned(unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW | libc::SOCK_CLOEXEC, 0) }.into())?;
     let request = Request { block_size: 4096, blocks: 4, frame_size: 2048, frames: 8 };
     let (place, len) = ((&raw const request).cast(), size_of::<Request>() as u32);
@@ -235,7 +235,7 @@ fn io_uring() -> Option<OwnedFd> {
 fn bpf_map() -> Option<OwnedFd> {
     // An array of one word: the type, the sizes of key and value, the number of entries; the rest is zero.
     let attributes = [2u32, 4, 4, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0];
-    // SAFETY: the attributes are as long as the last argument says.
+    // SAFETY: the attributes are valid during the call, and as long as the last argument.
     owned(unsafe { libc::syscall(libc::SYS_bpf, 0, attributes.as_ptr(), size_of_val(&attributes)) })
 }
 
@@ -244,20 +244,20 @@ fn perf_event() -> Option<OwnedFd> {
     // A software event, whose attributes are 128 bytes long; disabled.
     attributes[0] = 1 | 128 << 32;
     attributes[5] = 1;
-    // SAFETY: the attributes are as long as they say.
+    // SAFETY: the attributes are valid during the call, and as long as their own length field.
     owned(unsafe { libc::syscall(libc::SYS_perf_event_open, attributes.as_ptr(), 0, -1, -1, 8) })
 }
 
 fn dead_process() -> Option<OwnedFd> {
-    // SAFETY: the child ends at once, and does nothing else.
+    // SAFETY: the child only calls `_exit`, so it needs no lock that another thread may hold.
     let child = unsafe { libc::fork() };
     if child == 0 {
-        // SAFETY: ends the child.
+        // SAFETY: `_exit` may be called in any state.
         unsafe { libc::_exit(0) };
     }
-    // SAFETY: makes a descriptor for the child, if there is one.
+    // SAFETY: the arguments are plain numbers.
     let fd = owned(unsafe { libc::syscall(libc::SYS_pidfd_open, child, 0) });
-    // SAFETY: waits for a child of this process.
+    // SAFETY: a null pointer is allowed for the status.
     unsafe { libc::waitpid(child, std::ptr::null_mut(), 0) };
     fd
 }
@@ -270,7 +270,7 @@ fn epoll_of(inner: &[BorrowedFd<'_>]) -> Option<OwnedFd> {
     Some(set)
 }
 
-/// Returns one of two sockets that are in each other's queues. Only the kernel's garbage collector can close them.
+/// Returns one of two sockets, each in the queue of the other. Only the kernel's garbage collector can close them.
 fn in_circle() -> Option<OwnedFd> {
     let (one, other) = pair(SocketType::SEQPACKET)?;
     wire::send(&one, b"x", &[one.as_fd(), other.as_fd()]).ok()?;
@@ -284,7 +284,7 @@ fn sparse(choices: &mut Choices, seals: SealFlags) -> Option<OwnedFd> {
     file(len as usize, seals).ok()
 }
 
-/// Returns a descriptor of one of the kinds of memory, of which honest peers send some too.
+/// Returns a descriptor of one of the kinds of memory; honest peers send some of these kinds too.
 fn memory(kind: Kind, choices: &mut Choices) -> Option<OwnedFd> {
     let sizes = [0, 1, 4096, 8192, 65_536, 135_168, 1 << 20, 768, 24_576];
     let len = choices.pick(&sizes);
@@ -317,12 +317,12 @@ fn memory(kind: Kind, choices: &mut Choices) -> Option<OwnedFd> {
 }
 
 fn socket(family: c_int, kind: c_int) -> Option<OwnedFd> {
-    // SAFETY: makes a socket.
+    // SAFETY: the arguments are plain numbers.
     owned(unsafe { libc::socket(family, kind | libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK, 0) }.into())
 }
 
 fn of_the_kernel(kind: Kind) -> Option<OwnedFd> {
-    // SAFETY: each call makes a descriptor; its arguments are words, or pointers to locals and constants.
+    // SAFETY: the arguments are plain numbers, or pointers to locals and constants that are valid during the call.
     let fd = unsafe {
         match kind {
             Kind::Timer => libc::timerfd_create(libc::CLOCK_MONOTONIC, libc::TFD_CLOEXEC).into(),
@@ -341,7 +341,7 @@ fn of_the_kernel(kind: Kind) -> Option<OwnedFd> {
                 fd.into()
             }
             Kind::ProcessOwn => libc::syscall(libc::SYS_pidfd_open, libc::getpid(), 0),
-            // The flag restricts it to faults of user code, which needs no privilege.
+            // The flag restricts the userfaultfd to faults of user code, which needs no privilege.
             Kind::Userfault => libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | 1),
             Kind::MessageQueue => {
                 let name = c"/strait-hostile";
@@ -355,7 +355,7 @@ fn of_the_kernel(kind: Kind) -> Option<OwnedFd> {
     owned(fd)
 }
 
-/// Makes a descriptor of this kind; `None` if the kernel refuses, or if the kind needs `donors` and there are none.
+/// Makes a descriptor of kind `kind`; `None` if the kernel refuses, or if the kind needs `donors` and there are none.
 pub fn make(kind: Kind, choices: &mut Choices, kept: &mut Kept, donors: Option<&Donors>) -> Option<OwnedFd> {
     match kind {
         Kind::Memory

@@ -1,7 +1,7 @@
 //! Helper processes behind descriptors whose close waits for those processes: a file system in user space, and the
-//! userfaultfd of a process whose memory map is locked by a read that never returns.
+//! userfaultfd of a process whose memory map is locked by an endless read.
 //!
-//! The helpers die with the attacker; then nothing waits for them any more.
+//! The helpers die with the attacker; no close waits for them after that.
 
 use std::ffi::CString;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -12,8 +12,8 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 
 use crate::wire;
 
-/// A FUSE file system with one file. Its server answers the attacker in full; other processes get answers only to
-/// opening, looking up and releasing the file.
+/// A FUSE file system with one file. Its server answers every request of the attacker, and for other processes only
+/// requests to open, look up and release the file.
 #[derive(Debug)]
 pub struct Donors {
     root: OwnedFd,
@@ -33,20 +33,20 @@ mod opcode {
     pub(super) const BATCH_FORGET: u32 = 42;
 }
 
-/// Forks a process that calls `work` and exits. The child is killed when the thread that started it ends. Returns
-/// false if there could be no child.
+/// Forks a process that calls `work` and exits. The child is killed when its parent thread ends. Returns false if the
+/// fork failed.
 ///
 /// # Safety
 /// This process has one thread.
 unsafe fn child(work: impl FnOnce()) -> bool {
-    // SAFETY: this process has one thread (the caller's promise), so the child inherits no lock that another thread
-    // holds.
+    // SAFETY: this process has one thread (the caller's promise), so the child inherits no lock held by another
+    // thread.
     match unsafe { libc::fork() } {
         0 => {
-            // SAFETY: words.
+            // SAFETY: the arguments are plain numbers.
             unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
             work();
-            // SAFETY: ends the child without running the exit handlers of its parent.
+            // SAFETY: `_exit` may be called in any state; the exit handlers of the parent do not run.
             unsafe { libc::_exit(0) }
         }
         child => child > 0,
@@ -54,7 +54,7 @@ unsafe fn child(work: impl FnOnce()) -> bool {
 }
 
 impl Donors {
-    /// Mounts the file system and starts its server; `None` if the kernel refuses this.
+    /// Mounts the file system and starts its server; `None` if the kernel refuses the mount.
     ///
     /// # Safety
     /// This process has one thread.
@@ -64,29 +64,29 @@ impl Donors {
         std::fs::create_dir(&folder).ok()?;
         let mounted = mount(&device, folder.as_os_str().as_encoded_bytes());
         let asks = std::process::id();
-        // SAFETY: the caller's promise.
+        // SAFETY: this process has one thread, by the caller's promise.
         let served = mounted && unsafe { child(|| serve(&device, asks)) };
         let flags = OFlags::PATH | OFlags::DIRECTORY | OFlags::CLOEXEC;
         let root = served.then(|| open(&folder, flags, Mode::empty()).ok()).flatten();
         if let Ok(path) = CString::new(folder.as_os_str().as_encoded_bytes()) {
-            // SAFETY: a path that ends with a zero.
+            // SAFETY: the path ends with a zero byte.
             unsafe { libc::umount2(path.as_ptr(), libc::MNT_DETACH) };
         }
         let _ = std::fs::remove_dir(&folder);
         root.map(|root| Self { root })
     }
 
-    /// Opens the file of the file system. In any process but the attacker, closing it and asking about it wait until
-    /// the attacker ends.
+    /// Opens the file of the file system. In any process but the attacker, a close of the file or a request about it
+    /// waits until the attacker ends.
     pub fn fuse_file(&self) -> Option<OwnedFd> {
         openat(&self.root, "f", OFlags::RDONLY | OFlags::CLOEXEC, Mode::empty()).ok()
     }
 
-    /// Returns the userfaultfd of a child whose memory map is locked, so that closing the descriptor waits until the
-    /// attacker ends. `None` if the child sent none within two seconds.
+    /// Returns the userfaultfd of a child whose memory map is locked, so that a close of the descriptor waits until
+    /// the attacker ends. `None` if the child sent no descriptor within two seconds.
     pub fn stuck_userfault(&self) -> Option<OwnedFd> {
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).ok()?;
-        // SAFETY: the attacker, which alone has donors, has one thread.
+        // SAFETY: only the attacker has donors, and the attacker has one thread.
         unsafe { child(|| donate(self, &theirs)) };
         drop(theirs);
         let mut waited = 0;
@@ -116,27 +116,27 @@ fn mount(device: &OwnedFd, path: &[u8]) -> bool {
     let options = format!("fd={},rootmode=40000,user_id=0,group_id=0\0", device.as_raw_fd());
     let Ok(path) = CString::new(path) else { return false };
     let (fuse, flags) = (c"fuse".as_ptr(), libc::MS_NOSUID | libc::MS_NODEV);
-    // SAFETY: all strings end with a zero.
+    // SAFETY: all strings end with a zero byte.
     unsafe { libc::mount(fuse, path.as_ptr(), fuse, flags, options.as_ptr().cast()) == 0 }
 }
 
-/// Makes a userfaultfd, starts a process that reads a page of this process and blocks on it, and sends the descriptor
-/// over `to`. Returns only if there is no such descriptor.
+/// Makes a userfaultfd, starts a process that blocks while it reads a page of this process, and sends the descriptor
+/// over `to`. Returns only if no descriptor could be made.
 fn donate(donors: &Donors, to: &OwnedFd) {
     let Some(file) = donors.fuse_file() else { return };
-    // SAFETY: the kernel chooses fresh address space, to which no reference exists.
+    // SAFETY: the kernel chooses fresh address space, without any reference to it.
     let page =
         unsafe { libc::mmap(std::ptr::null_mut(), 4096, libc::PROT_READ, libc::MAP_SHARED, file.as_raw_fd(), 0) };
-    // SAFETY: words.
+    // SAFETY: the argument is a plain number.
     let fd = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC | 1) };
     if page == libc::MAP_FAILED || fd < 0 {
         return;
     }
-    // SAFETY: the system call has just made this descriptor for this process.
+    // SAFETY: the system call has just made the descriptor for this process, so nothing else owns it.
     let fault = unsafe { OwnedFd::from_raw_fd(fd as i32) };
     let memory = format!("/proc/{}/mem", std::process::id());
     let number = fault.as_raw_fd();
-    // SAFETY: this process has one thread; the child closes a copy of the descriptor, which it does not use.
+    // SAFETY: this process has one thread; the child closes its own copy of the descriptor and does not use it.
     unsafe {
         child(|| {
             libc::close(number);
@@ -166,8 +166,8 @@ fn attributes(node: u64) -> [u8; 88] {
     bytes
 }
 
-/// Answers requests of the kernel about the file system, with a full answer for those that the process `asks` causes.
-/// Returns when the device fails.
+/// Answers requests of the kernel about the file system. The process `asks` gets a full answer. Returns when the
+/// device fails.
 fn serve(device: &OwnedFd, asks: u32) {
     let mut buffer = vec![0; 1 << 17];
     while let Ok(len) = rustix::io::read(device, &mut buffer[..]) {

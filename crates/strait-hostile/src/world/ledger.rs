@@ -1,7 +1,7 @@
-//! The ledger: memory that the processes of a world share, and that the controller reads.
+//! The ledger: memory shared by the processes of a world, and read by the controller.
 //!
-//! Each actor writes a step to its trail before it takes the step, so that the trail is complete however the actor
-//! ends. The victim records which call each of its threads is in, since when, and how long the call may take.
+//! Each actor writes a step to its trail before the step, so that the trail is complete however the actor ends. For
+//! each thread of the victim, the ledger has the present call, its begin, and how long the call may take.
 
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -15,7 +15,7 @@ use crate::memory::Memory;
 /// A process of a world that writes a trail.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Actor {
-    /// The process that uses the library and is attacked.
+    /// The process that uses the library and is under attack.
     Victim,
     /// The hostile peer of the victim.
     Attacker,
@@ -23,42 +23,41 @@ pub enum Actor {
     Bystander,
 }
 
-/// A word of the ledger that all processes of a world can read and write.
+/// A word of the ledger, readable and writable by all processes of a world.
 #[derive(Clone, Copy, Debug)]
 pub enum Word {
-    /// The present phase, which says what each process is to do, as a number.
+    /// The present phase, as a number.
     Phase,
-    /// The number of the phase that the victim has entered. Phases are counted from the start of the round.
+    /// The number of the phase entered by the victim, counted from the start of the round.
     VictimIn,
-    /// The number of the phase that the bystander has entered. Phases are counted from the start of the round.
+    /// The number of the phase entered by the bystander, counted from the start of the round.
     BystanderIn,
     /// The number of phases that have begun in this round.
     Phases,
-    /// Microseconds of work that everything received by the victim so far may cost it.
+    /// Microseconds of work that the victim may spend on everything received so far.
     Work,
-    /// Microseconds of work that the valid messages of the attacker may cost the victim.
+    /// Microseconds of work that the victim may spend on the valid messages of the attacker.
     Valid,
-    /// The number of steps that the attacker has taken.
+    /// The number of steps taken by the attacker.
     Steps,
-    /// The number of calls that the victim has finished.
+    /// The number of calls finished by the victim.
     Calls,
     /// The number of round trips between the bystander and the victim.
     RoundTrips,
     /// The time of the bystander's longest round trip in this round, in nanoseconds.
     Longest,
-    /// The number of mistakes found, of which only the first 32 are stored.
+    /// The number of mistakes found; the ledger stores only the first 32.
     Findings,
     /// The number of descriptors that the victim's program took out of messages and has not closed yet.
     Own,
-    /// The number of descriptors in messages that the victim's program has received and keeps. They do not count for the
-    /// peer any more.
+    /// The number of descriptors in messages that the victim's program has received and still holds. They are not
+    /// charged to the peer any more.
     InMessages,
-    /// The largest sum, seen so far, of the times for which the victim's threads have waited for a processor, in
-    /// nanoseconds.
+    /// The largest sum so far of the nanoseconds for which the victim's threads have waited for a processor.
     Delays,
 }
 
-/// A phase of a round, which says what each process is to do.
+/// A phase of a round, which tells each process what to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u64)]
 pub enum Phase {
@@ -68,7 +67,7 @@ pub enum Phase {
     Active = 1,
     /// The attacker attacks, the victim only waits, and the bystander does nothing.
     Quiet = 2,
-    /// The attacker is gone; the victim closes everything that it has.
+    /// The attacker is gone; the victim closes everything.
     LetGo = 3,
     /// All processes exit.
     End = 4,
@@ -76,7 +75,7 @@ pub enum Phase {
 
 const SLOTS_AT: usize = 4096;
 const SLOT: usize = 128;
-/// The number of the victim's threads whose calls are recorded.
+/// The number of threads of the victim with recorded calls.
 pub const SLOTS: usize = 8;
 const FINDINGS_AT: usize = 8192;
 const MOST_FINDINGS: usize = 32;
@@ -85,17 +84,17 @@ const LINE: usize = 160;
 const LINES: usize = 2048;
 const TRAIL: usize = 64 + LINES * LINE;
 const TRIPS_AT: usize = TRAILS_AT + 3 * TRAIL;
-/// The number of round trips whose times are stored; each later one replaces the oldest.
+/// The number of stored times of round trips; each further round trip replaces the oldest.
 pub const TRIPS: usize = 4096;
 const BYTES: usize = TRIPS_AT + TRIPS * 8;
 
-/// Returns the time of `CLOCK_MONOTONIC`, which is the same in all processes.
+/// Returns the time of `CLOCK_MONOTONIC`, which is equal in all processes.
 pub fn now() -> Duration {
     let time = clock_gettime(ClockId::Monotonic);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Returns how long this thread has waited for a processor so far; zero if the kernel does not say.
+/// Returns how long this thread has waited for a processor so far; zero if the kernel does not report that time.
 pub fn delay() -> Duration {
     figure_in("/proc/thread-self/schedstat", 1)
 }
@@ -105,7 +104,8 @@ pub fn delay_of(process: u32, thread: u64) -> Duration {
     figure_in(&format!("/proc/{process}/task/{thread}/schedstat"), 1)
 }
 
-/// Returns the processor time that a thread of another process has used so far; zero if the kernel does not say.
+/// Returns the processor time used so far by a thread of another process; zero if the kernel does not report that
+/// time.
 pub fn used_of(process: u32, thread: u64) -> Duration {
     figure_in(&format!("/proc/{process}/task/{thread}/schedstat"), 0)
 }
@@ -115,20 +115,20 @@ fn figure_in(path: &str, nth: usize) -> Duration {
     Duration::from_nanos(text.split(' ').nth(nth).and_then(|word| word.parse().ok()).unwrap_or(0))
 }
 
-/// The memory that the processes of a round share: words, findings, calls in progress, trails and times.
+/// The memory shared by the processes of a round: words, findings, calls in progress, trails and times.
 #[derive(Debug)]
 pub struct Ledger {
     memory: Memory,
 }
 
-/// A call that a thread of the victim is in.
+/// A call in progress of a thread of the victim.
 #[derive(Clone, Debug)]
 pub struct Call {
-    /// A counter that is odd during a call and differs between two calls of the same slot.
+    /// A counter that is odd during a call, and differs between two calls of one slot.
     pub number: u64,
     /// The kernel's number of the calling thread.
     pub thread: u64,
-    /// The time at which the call began, as [`now`] returns it.
+    /// The time at which the call began, from [`now`].
     pub begun: Duration,
     /// How long the call may take.
     pub allowed: Duration,
@@ -146,7 +146,7 @@ impl Ledger {
         Ok(Self { memory: Memory::create(BYTES)? })
     }
 
-    /// Maps the ledger that another process created.
+    /// Maps the ledger created by another process.
     pub fn of(file: OwnedFd) -> io::Result<Self> {
         Ok(Self { memory: Memory::map(file)? })
     }
@@ -171,7 +171,7 @@ impl Ledger {
         self.word(word).fetch_add(more, SeqCst);
     }
 
-    /// Begins a phase, which all processes then enter, and returns its number.
+    /// Begins a phase for all processes, and returns its number.
     pub fn begin_phase(&self, phase: Phase) -> u64 {
         self.word(Word::Phase).store(phase as u64, SeqCst);
         self.word(Word::Phases).fetch_add(1, SeqCst) + 1
@@ -201,7 +201,7 @@ impl Ledger {
         String::from_utf8_lossy(&self.memory.read(at + 8, len)).into_owned()
     }
 
-    /// Adds a line to the trail of an actor: the step that it takes next.
+    /// Adds the next step of an actor to its trail.
     pub fn note(&self, actor: Actor, text: &str) {
         let trail = TRAILS_AT + actor as usize * TRAIL;
         let nth = self.memory.word64(trail).fetch_add(1, SeqCst) as usize;
@@ -228,7 +228,7 @@ impl Ledger {
         lines[skipped..].iter().map(|(time, text)| format!("{:9.3} ms  {text}", (time - first) as f64 / 1e3)).collect()
     }
 
-    /// Records a mistake that was found.
+    /// Records a mistake.
     pub fn find(&self, text: &str) {
         let nth = self.word(Word::Findings).fetch_add(1, SeqCst) as usize;
         if nth < MOST_FINDINGS {
@@ -236,14 +236,14 @@ impl Ledger {
         }
     }
 
-    /// Returns the mistakes that were found, at most the first 32.
+    /// Returns the recorded mistakes, at most 32.
     pub fn findings(&self) -> Vec<String> {
         let count = (self.get(Word::Findings) as usize).min(MOST_FINDINGS);
         (0..count).map(|nth| self.text(FINDINGS_AT + nth * 256, 256)).collect()
     }
 
-    /// Records in the slot of this thread that it begins a call which may take `allowed`, and makes the slot's
-    /// counter odd. Returns the time.
+    /// Records the begin of a call that may take `allowed` in the slot of this thread, and makes the slot's counter
+    /// odd. Returns the time.
     pub fn begin_call(&self, slot: usize, name: &str, allowed: Duration) -> Duration {
         let at = SLOTS_AT + slot * SLOT;
         let (begun, delay) = (now(), delay());
@@ -259,13 +259,13 @@ impl Ledger {
         begun
     }
 
-    /// Records in the slot of this thread that its call has ended, and makes the slot's counter even.
+    /// Records the end of a call in the slot of this thread, and makes the slot's counter even.
     pub fn end_call(&self, slot: usize) {
         self.memory.word64(SLOTS_AT + slot * SLOT).fetch_add(1, SeqCst);
         self.add(Word::Calls, 1);
     }
 
-    /// Returns the call that the thread with this slot is in; `None` if it is in none, or changed calls meanwhile.
+    /// Returns the call in progress in this slot; `None` if there is none, or if the thread changed calls meanwhile.
     pub fn call(&self, slot: usize) -> Option<Call> {
         let at = SLOTS_AT + slot * SLOT;
         let get = |word: usize| self.memory.word64(at + word * 8).load(SeqCst);

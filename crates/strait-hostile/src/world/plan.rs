@@ -7,12 +7,11 @@ use crate::world::choices::Choices;
 /// The plan of a round: what its processes have and do. Each process of the round draws the same plan from the seed.
 #[derive(Clone, Debug)]
 pub struct Plan {
-    /// One entry for each link between the attacker and the victim: whether the attacker has a copy of the victim's
-    /// end.
+    /// For each link between the attacker and the victim, whether the attacker has a copy of the victim's end.
     pub links: Vec<bool>,
     /// The limit of descriptors (`RLIMIT_NOFILE`) of the victim.
     pub descriptors: u64,
-    /// Whether the victim has low limits for what it holds for its peers.
+    /// Whether the victim has low limits on what it holds for its peers.
     pub tight: bool,
     /// Whether the victim's channels accept file descriptors.
     pub accepts: bool,
@@ -25,15 +24,15 @@ pub struct Plan {
     /// Whether the attacker only uses a processor and attacks nothing. Rounds with an attack are compared with such
     /// rounds.
     pub burns: bool,
-    /// Whether the attacker is killed at the end of its part, or else ends by itself.
+    /// Whether the attacker is killed at the end of its part; otherwise the attacker ends by itself.
     pub killed: bool,
-    /// Whether the attacker has the kernel attach its credentials to its handshakes, as an honest peer does. Otherwise
-    /// they have credentials only if the victim asks for them first; without, the kernel does not say which process the
-    /// attacker is.
+    /// Whether the attacker has the kernel attach its credentials to its handshakes, as an honest peer does.
+    /// Otherwise its handshakes have credentials only if the victim asks for them first. Without credentials, the
+    /// kernel does not tell the victim which process the attacker is.
     pub is_named: bool,
 }
 
-/// Every round whose number is a multiple of this has an attacker that only uses a processor.
+/// Every round whose number is a multiple of this number has an attacker that only uses a processor.
 const BURNS_EVERY: u64 = 4;
 
 impl Plan {

@@ -1,4 +1,4 @@
-//! The processes of a round. Each runs this same program; the arguments say which role it has.
+//! The processes of a round. Each process runs this program; the arguments name its role.
 
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -17,7 +17,8 @@ use crate::world::ledger::{Actor, Ledger, Phase, Word, now};
 use crate::world::plan::Plan;
 use crate::world::victim::{Setting, Victim, tight_limits};
 
-/// How long the bystander waits for an answer, and the victim for room to answer, before that counts as a mistake.
+/// How long the bystander waits for an answer, and the victim for room to answer, before the delay counts as a
+/// mistake.
 const ANSWER: Duration = Duration::from_secs(10);
 
 /// The arguments of a process of a round.
@@ -29,7 +30,7 @@ pub struct Arguments {
     pub seed: u64,
     /// The number of the round.
     pub round: u64,
-    /// The names of the only steps that the attacker takes; if empty, it takes all.
+    /// The names of the steps that the attacker may take; empty for all steps.
     pub only: Vec<String>,
     /// The number of the descriptor of the ledger's memory.
     pub ledger: i32,
@@ -37,7 +38,7 @@ pub struct Arguments {
     pub sockets: Vec<i32>,
     /// For each socket of the attacker the number of the descriptor of a copy of the victim's end; -1 for no copy.
     pub copies: Vec<i32>,
-    /// The directory in which the victim's listener has its name.
+    /// The directory of the victim's listener.
     pub folder: PathBuf,
 }
 
@@ -57,7 +58,7 @@ impl Arguments {
         ]
     }
 
-    /// Reads the arguments from the words of a command line; `None` if they are not those of a process of a round.
+    /// Reads the arguments from the words of a command line; `None` if they are not for a process of a round.
     pub fn from_words(words: impl Iterator<Item = String>) -> Option<Self> {
         let list = |text: &str| text.split(',').filter_map(|number| number.parse().ok()).collect();
         let mut this = Self::default();
@@ -78,9 +79,9 @@ impl Arguments {
         (!this.role.is_empty()).then_some(this)
     }
 
-    /// Plays the role of this process and returns at its end.
+    /// Plays the role of this process, and returns at its end.
     pub fn play(self) {
-        // SAFETY: the controller has left these descriptors open for this process alone.
+        // SAFETY: the controller left these descriptors open for this process alone, and nothing else owns them.
         let own = |number: i32| unsafe { OwnedFd::from_raw_fd(number) };
         let ledger = Arc::new(Ledger::of(own(self.ledger)).expect("the ledger"));
         let sockets: Vec<_> = self.sockets.iter().map(|number| own(*number)).collect();
@@ -109,7 +110,7 @@ fn next_phase(ledger: &Ledger, after: u64) -> (Phase, u64) {
     }
 }
 
-/// Installs a hook that records each panic as a mistake, even if the panic is caught.
+/// Installs a hook that records each panic as a mistake, even a caught panic.
 fn report_panics(ledger: &Arc<Ledger>) {
     let ledger = ledger.clone();
     std::panic::set_hook(Box::new(move |panic| {
@@ -126,7 +127,7 @@ fn play_victim(arguments: &Arguments, ledger: Arc<Ledger>, mut sockets: Vec<Owne
     strait::quota::on_bad_peer(|_| ());
     let limit = getrlimit(Limited::Nofile);
     setrlimit(Limited::Nofile, Rlimit { current: Some(plan.descriptors), ..limit }).expect("a lower limit");
-    // The kernel makes the table of descriptors as large as it may become now, while this process has one thread.
+    // The kernel makes the descriptor table as large as the table may become, while this process has one thread.
     let _ = rustix::io::fcntl_dupfd_cloexec(&sockets[0], i32::try_from(plan.descriptors).expect("few") - 1);
     let honest = Channel::over(sockets.remove(0)).expect("a channel to the bystander");
     let listener = Listener::builder().directory(&arguments.folder).options(plan.options()).bind("victim");
@@ -138,7 +139,7 @@ fn play_victim(arguments: &Arguments, ledger: Arc<Ledger>, mut sockets: Vec<Owne
         let (ledger, victim, parked, over) = (&ledger, &victim, &parked, &over);
         scope.spawn(move || echo(&honest, ledger, over, plan.echoes_by_set));
         scope.spawn(move || second_driver(arguments, ledger, victim, parked));
-        // Creates the objects that the library creates once for a process, before the controller counts.
+        // Has the library create the objects that it creates once for a process, before the controller counts.
         victim.driver(Choices::of_seed(0, 0, 0), 0).warm_up();
         ledger.word(Word::VictimIn).store(1, SeqCst);
         first_driver(arguments, ledger, victim, parked, sockets);
@@ -176,7 +177,7 @@ fn first_driver(arguments: &Arguments, ledger: &Ledger, victim: &Victim, parked:
                 }
                 driver.let_go();
                 ledger.word(Word::VictimIn).store(number, SeqCst);
-                // The listener goes on: only accept calls drop the pending connections of processes that are gone.
+                // The listener still accepts: only accept calls drop the pending connections of dead processes.
                 while ledger.phase().1 == number {
                     driver.refuse_visitors();
                 }
@@ -187,8 +188,8 @@ fn first_driver(arguments: &Arguments, ledger: &Ledger, victim: &Victim, parked:
     }
 }
 
-/// Runs a second thread on the victim's channels. It acts only in the active phase, so that in the quiet phase the
-/// first thread alone waits.
+/// Runs a second thread on the victim's channels. The thread acts only in the active phase, so that only the first
+/// thread waits in the quiet phase.
 fn second_driver(arguments: &Arguments, ledger: &Ledger, victim: &Victim, parked: &AtomicU64) {
     let mut driver = victim.driver(Choices::of_seed(arguments.seed, arguments.round, 3), 1);
     let (mut phase, mut number) = next_phase(ledger, 0);
@@ -208,7 +209,7 @@ fn second_driver(arguments: &Arguments, ledger: &Ledger, victim: &Victim, parked
 }
 
 /// Answers the bystander's messages, each with its own bytes and handles, until `over` is set or the bystander is
-/// gone. Waits by a wait set if `by_set`.
+/// gone. With `by_set`, waits by a wait set.
 fn echo(honest: &Channel, ledger: &Ledger, over: &AtomicBool, by_set: bool) {
     let set = WaitSet::new().expect("a set");
     set.add(honest, 1, Interest::Readable, Mode::Level).expect("a member");
@@ -240,7 +241,7 @@ fn echo(honest: &Channel, ledger: &Ledger, over: &AtomicBool, by_set: bool) {
 
 fn play_attacker(arguments: &Arguments, ledger: &Ledger, sockets: Vec<OwnedFd>, copies: Vec<Option<OwnedFd>>) {
     let plan = Plan::draw(arguments.seed, arguments.round);
-    // Panics of the attacker itself are not printed and do not count.
+    // Panics of the attacker are not printed and do not count.
     std::panic::set_hook(Box::new(|_| ()));
     // SAFETY: this process has one thread.
     let donors = if plan.has_donors { unsafe { Donors::start() } } else { None };
@@ -248,7 +249,7 @@ fn play_attacker(arguments: &Arguments, ledger: &Ledger, sockets: Vec<OwnedFd>, 
     let means = Means { listener, donors, within: false, only: arguments.only.clone() };
     let choices = Choices::of_seed(arguments.seed, arguments.round, 1);
     let copied: Vec<_> = sockets.iter().map(|socket| socket.try_clone().expect("a copy")).collect();
-    // The kernel attaches credentials to what a socket with this option sends.
+    // The kernel attaches credentials to packets from a socket with this option.
     let attach_credentials = |on| {
         for socket in copied.iter().filter(|_| plan.is_named) {
             rustix::net::sockopt::set_socket_passcred(socket, on).expect("credentials");
@@ -285,7 +286,7 @@ fn burn(ledger: &Ledger) {
     }
 }
 
-/// Plays the bystander, an honest peer, which measures how long the victim takes to answer.
+/// Plays the bystander, an honest peer, which measures the times of the victim's answers.
 fn play_bystander(ledger: &Ledger, mut sockets: Vec<OwnedFd>) {
     let channel = Channel::over(sockets.remove(0)).expect("a channel to the victim");
     let (mut phase, mut number) = ledger.phase();
@@ -314,8 +315,8 @@ fn play_bystander(ledger: &Ledger, mut sockets: Vec<OwnedFd>) {
     }
 }
 
-/// Sends a message and receives its answer. One of eight messages carries a descriptor and a channel end, which the
-/// answer brings back.
+/// Sends a message and receives its answer. One of eight messages carries a descriptor and a channel end, which come
+/// back in the answer.
 fn round_trip(channel: &Channel, nth: u64) -> Result<(), strait::Error> {
     let bytes = nth.to_le_bytes();
     let mut message = Outgoing::new(&bytes);

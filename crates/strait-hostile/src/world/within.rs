@@ -1,4 +1,4 @@
-//! A world in one thread. Attacker and victim take turns, so that the same choices have the same effect in each run.
+//! A world in one thread. Attacker and victim take turns, so that equal choices have equal effects in each run.
 
 use std::os::fd::OwnedFd;
 use std::panic::{AssertUnwindSafe, catch_unwind};
@@ -9,13 +9,13 @@ use crate::world::attacker::{Attacker, Means};
 use crate::world::choices::Choices;
 use crate::world::victim::{Setting, Victim};
 
-/// The largest number of turns of a world; in each turn the attacker and the victim take one step.
+/// The maximum number of turns of a world; in each turn the attacker and the victim take one step.
 pub const TURNS: usize = 150;
 
-/// A world in one thread, and which of the attacker's steps it uses.
+/// A world in one thread, and the steps that its attacker may take.
 #[derive(Clone, Debug, Default)]
 pub struct Within {
-    /// The names of the only steps that the attacker takes; if empty, it takes all.
+    /// The names of the steps that the attacker may take; empty for all steps.
     pub only: Vec<String>,
     /// Whether each step is printed.
     pub told: bool,
@@ -32,13 +32,13 @@ fn descriptors() -> Vec<String> {
 }
 
 impl Within {
-    /// Plays the world of a seed and a round. Returns `Err` with a description of the first mistake found, if there
-    /// was one.
+    /// Plays the world of a seed and a round. Returns `Err` with a description of the first mistake, if there was a
+    /// mistake.
     pub fn of_seed(&self, seed: u64, round: u64) -> Result<(), String> {
         self.play(Choices::of_seed(seed, round, 1), Choices::of_seed(seed, round, 2))
     }
 
-    /// Plays the world of a fuzzer's input. Its bytes belong in turn to the attacker and to the victim.
+    /// Plays the world of a fuzzer's input, whose bytes belong in turn to the attacker and to the victim.
     ///
     /// # Panics
     /// If a mistake was found.
@@ -56,7 +56,7 @@ impl Within {
             let text = panic.downcast_ref::<String>().cloned();
             return Err(text.unwrap_or_else(|| "a panic".into()));
         }
-        // Threads of the library may still close descriptors; they get one second.
+        // Threads of the library may still close descriptors, for up to one second.
         for _ in 0..1000 {
             if descriptors().len() <= before.len() {
                 return Ok(());

@@ -1,5 +1,5 @@
 //! Descriptors whose close takes as long as another process likes, in every place where the victim may have to close
-//! them.
+//! such a descriptor.
 
 use std::net::TcpStream;
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
@@ -16,8 +16,8 @@ use strait_hostile::{Packet, RawPeer, wire};
 use crate::common::*;
 use crate::descriptors::slow_to_close;
 
-/// Returns a Unix socket whose last close takes long, because an unread descriptor in the socket is slow to close. Also
-/// returns the peer of the slow connection.
+/// Returns a Unix socket whose last close takes long, because an unread descriptor in the socket is slow to close;
+/// and the peer of the slow connection.
 fn slow_within() -> (OwnedFd, TcpStream) {
     let (slow, server) = slow_to_close();
     let (one, other) = sockets();
@@ -25,13 +25,13 @@ fn slow_within() -> (OwnedFd, TcpStream) {
     (other, server)
 }
 
-/// Sends a small message with a descriptor, of which the attacker retains no copy.
+/// Sends a small message with a descriptor; the attacker retains no copy of the descriptor.
 fn send_only(peer: &mut RawPeer, fd: OwnedFd) {
     peer.send_with(b"only one", &[fd.as_fd()]).unwrap();
 }
 
 attack! {
-    /// A received Unix socket has descriptors in its queue that are slow to close, and are closed with it.
+    /// A received Unix socket has slow descriptors in its queue, which are closed with the socket.
     a10_sockets_with_something_slow_in_them {
         on_a_victim(|peer, channel| {
             let (within, _server) = slow_within();
@@ -57,7 +57,7 @@ attack! {
 }
 
 attack! {
-    /// The socket of a link has unread packets with descriptors that are slow to close, and are closed with it.
+    /// The socket of a link has unread packets with slow descriptors, which are closed with the socket.
     a10_packets_that_nobody_reads_any_more {
         for nonsense in [b"nonsense".as_slice(), &[0; 4096]] {
             on_a_victim(|peer, channel| {
@@ -89,8 +89,8 @@ attack! {
 }
 
 attack! {
-    /// A received descriptor is in an epoll instance of another process. That process holds the instance's lock as long
-    /// as it likes, because it copies events to a page whose content is not provided. The last close of the descriptor
+    /// A received descriptor is in an epoll instance of another process. That process holds the lock of the instance
+    /// as long as it likes, because it copies events to a page without content. The last close of the descriptor
     /// takes that lock.
     a10_a_descriptor_that_is_watched_by_somebody_who_stands_still {
         let Some(watcher) = Watcher::new() else { return };
@@ -106,7 +106,8 @@ attack! {
     }
 }
 
-/// A userfaultfd. The kernel waits for the content of each of its pages until this process provides that content.
+/// A userfaultfd. The kernel waits for the content of each page of the userfaultfd until this process provides the
+/// content.
 struct Watcher {
     userfaultfd: OwnedFd,
 }
@@ -136,12 +137,13 @@ impl Watcher {
     }
 
     fn ask(&self, request: libc::c_ulong, mut words: [u64; 4]) -> libc::c_int {
-        // SAFETY: each request that is made here takes no more than four words.
+        // SAFETY: the requests of this function read and write at most four words, and `words` is valid during the
+        // call.
         unsafe { libc::ioctl(self.userfaultfd.as_raw_fd(), request, words.as_mut_ptr()) }
     }
 
-    /// Starts a thread that watches `watched`, which is ready, and copies the event to a page whose content is not
-    /// provided. The thread has no copy of the descriptor.
+    /// Starts a thread that watches `watched`, which is ready, and copies the event to a page without content. The
+    /// thread has no copy of the descriptor.
     fn stand_still_with(&self, watched: &OwnedFd) -> Page<'_> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: the mapping is new.
@@ -152,7 +154,7 @@ impl Watcher {
         epoll::add(&set, watched, epoll::EventData::new_u64(1), epoll::EventFlags::IN).unwrap();
         let thread = std::thread::spawn(move || {
             let events = std::ptr::with_exposed_provenance_mut(at);
-            // SAFETY: the page has room for an event; it was mapped for this, and stays until this thread was joined.
+            // SAFETY: the page has room for an event, and stays mapped until this thread was joined.
             unsafe { libc::epoll_wait(set.as_raw_fd(), events, 1, -1) };
         });
         let mut event = [0; 32];
@@ -174,8 +176,8 @@ impl Drop for Page<'_> {
 }
 
 attack! {
-    /// A descriptor is slow to close, and many others wait behind it. These are charged to the peer, and limited,
-    /// until they are closed.
+    /// A descriptor is slow to close, and many others wait behind it. The waiting descriptors are charged to the
+    /// peer, and limited, until they are closed.
     a11_descriptors_that_wait_to_be_closed {
         const MOST: u64 = 1024;
         let old = getrlimit(Limit::Nofile);
@@ -202,7 +204,7 @@ attack! {
             };
             assert_eq!(reason, "descriptors that take longer to close than to send");
             assert!(descriptors() < MOST as usize * 7 / 8, "{} of {MOST} are taken", descriptors());
-            // The descriptors stay charged to the peer even though its link is gone.
+            // The descriptors stay charged to the peer even after the end of the link.
             assert!(held(&channel) > 64);
             drop(server);
         });

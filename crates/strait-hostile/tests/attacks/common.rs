@@ -10,15 +10,15 @@ use strait::{Channel, Error, Handle, Options, Outgoing};
 use strait_hostile::RawPeer;
 use strait_hostile::record::Block;
 
-/// The environment variable that tells a process which test to run.
+/// The environment variable with the name of the test that a process must run.
 const TEST: &str = "STRAIT_ATTACK";
 
-/// How long the process of a test may run before it counts as hanging. The longest take seconds on an otherwise idle
-/// machine.
+/// How long the process of a test may run before it counts as hanging. The longest tests take seconds on an otherwise
+/// idle machine.
 pub(crate) const LIMIT: Duration = Duration::from_secs(600);
 
-/// How long a slow machine may take for anything that must come to an end. Some calls take a second in a debug build
-/// on an idle machine, and forty times as long on one that is overloaded.
+/// How long a slow machine may take for any wait that must end. Some calls take a second in a debug build on an idle
+/// machine, and forty times as long on an overloaded machine.
 pub(crate) const SOON: Duration = Duration::from_secs(90);
 
 /// Declares an attack: a test that runs in a process of its own.
@@ -75,12 +75,13 @@ pub(crate) fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// Returns an attacker and its victim, whose link and first channel are open.
+/// Returns an attacker and its victim, with an open link and an open first channel.
 pub(crate) fn meet() -> (RawPeer, Channel) {
     meet_with(&Options::new())
 }
 
-/// Returns an attacker and its victim, whose link and first channel are open. The victim's channel has these options.
+/// Returns an attacker and its victim, with an open link and an open first channel. The victim's channel has these
+/// options.
 pub(crate) fn meet_with(options: &Options) -> (RawPeer, Channel) {
     let (ours, theirs) = sockets();
     let channel = options.over(theirs).unwrap();
@@ -91,7 +92,7 @@ pub(crate) fn meet_with(options: &Options) -> (RawPeer, Channel) {
     (peer, channel)
 }
 
-/// A channel with both ends in this process that goes through shared memory and a socket, as to another process.
+/// A channel with both ends in this process, through shared memory and a socket like a channel to another process.
 pub(crate) struct Bystander(Channel, Channel);
 
 impl Bystander {
@@ -136,8 +137,8 @@ impl Census {
         }
     }
 
-    /// Checks that soon no more is open or mapped than at first. Less is allowed, since work in the background may
-    /// have ended.
+    /// Checks that soon no more is open or mapped than at first. Less is allowed, since background work may have
+    /// ended.
     pub(crate) fn assert_unchanged(&self) {
         let begin = Instant::now();
         let is_more = |now: Self| now.descriptors > self.descriptors || now.mappings > self.mappings;
@@ -153,7 +154,7 @@ pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
 }
 
-/// Checks that soon at most `most` descriptors are open; some are closed in the background.
+/// Checks that soon at most `most` descriptors are open; a thread of the library closes some in the background.
 pub(crate) fn assert_no_more_than(most: usize, what: &str) {
     let begin = Instant::now();
     while descriptors() > most {
@@ -162,13 +163,14 @@ pub(crate) fn assert_no_more_than(most: usize, what: &str) {
     }
 }
 
-/// Runs an attack on a new victim. Afterwards nothing of it may be left, and the bystander must be undisturbed.
+/// Runs an attack on a new victim. Afterwards nothing of the attack may be left, and the bystander must be
+/// undisturbed.
 pub(crate) fn on_a_victim(attack: impl FnOnce(RawPeer, Channel)) {
     on_a_victim_with(&Options::new(), attack);
 }
 
-/// Runs an attack on a new victim whose channel has these options. Afterwards nothing of it may be left, and the
-/// bystander must be undisturbed.
+/// Runs an attack on a new victim whose channel has these options. Afterwards nothing of the attack may be left, and
+/// the bystander must be undisturbed.
 pub(crate) fn on_a_victim_with(options: &Options, attack: impl FnOnce(RawPeer, Channel)) {
     let bystander = Bystander::new();
     let census = Census::take();
@@ -186,8 +188,8 @@ pub(crate) fn bad_peer<T: std::fmt::Debug>(result: Result<T, impl Into<Error>>) 
     }
 }
 
-/// Has the victim receive the packets in its socket. Returns the reason for which it takes the peer for a bad peer,
-/// if it does. The channel cannot be used afterwards.
+/// Has the victim receive the packets in its socket. If the victim then takes the peer for a bad peer, returns the
+/// reason. The channel cannot be used afterwards.
 pub(crate) fn verdict(peer: &mut RawPeer, channel: &Channel) -> Option<&'static str> {
     peer.put_block(Block { id: 63, usage: 1, len: 0, once: 0 }).unwrap();
     let reason = bad_peer(channel.try_recv());
@@ -202,17 +204,17 @@ pub(crate) fn in_time<T>(what: &str, work: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Returns the processor time that this thread has used.
+/// Returns the processor time used by this thread.
 pub(crate) fn thread_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ThreadCPUTime)).unwrap()
 }
 
-/// Returns the processor time that all threads of this process have used.
+/// Returns the processor time used by all threads of this process.
 pub(crate) fn process_time() -> Duration {
     Duration::try_from(clock_gettime(ClockId::ProcessCPUTime)).unwrap()
 }
 
-/// Returns a file with this content, to be sent.
+/// Returns a file with this content, for sending.
 pub(crate) fn file_with(content: &[u8]) -> OwnedFd {
     let fd = rustix::fs::memfd_create("content", rustix::fs::MemfdFlags::CLOEXEC).unwrap();
     assert_eq!(rustix::io::pwrite(&fd, content, 0).unwrap(), content.len());
@@ -227,7 +229,7 @@ pub(crate) fn content_of(handle: Handle) -> Vec<u8> {
     content
 }
 
-/// A generator of numbers that look random and are the same in every run.
+/// A generator of pseudo-random numbers, equal in every run.
 pub(crate) struct Numbers(pub(crate) u64);
 
 impl Numbers {

@@ -14,8 +14,8 @@ use strait_hostile::{Packet, RawPeer, wire};
 
 use crate::common::*;
 
-/// Returns a descriptor whose last close takes long: a connection with unread bytes that lingers. Its peer is
-/// returned too.
+/// Returns a descriptor with a long last close, a lingering connection with unread bytes, and the peer of the
+/// connection.
 pub(crate) fn slow_to_close() -> (OwnedFd, TcpStream) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
@@ -27,7 +27,7 @@ pub(crate) fn slow_to_close() -> (OwnedFd, TcpStream) {
 }
 
 attack! {
-    /// Descriptors that the victim did not ask for, and whose close blocks, must not delay the receiving thread.
+    /// Unwanted descriptors with a blocking close must not delay the receiving thread.
     a10_descriptors_that_are_slow_to_close {
         on_a_victim(|mut peer, channel| {
             let (slow, _server) = slow_to_close();
@@ -50,7 +50,7 @@ attack! {
 }
 
 attack! {
-    /// The peer sends introductions without end: their sockets are descriptors of the victim, which needs some
+    /// The peer sends introductions without end: their sockets are descriptors of the victim, which needs some for
     /// itself.
     a11_introductions_that_use_up_all_descriptors {
         let old = getrlimit(Resource::Nofile);
@@ -106,7 +106,7 @@ attack! {
                 assert_eq!(verdict(&mut peer, &channel), Some("an invalid packet"));
                 assert_no_more_than(before, &format!("{len} bytes"));
             }
-            // An empty packet, which looks like the end of the connection but is not.
+            // An empty packet, which only looks like the end of the connection.
             let (peer, channel) = meet();
             let before = descriptors();
             peer.bytes(&[], &[spare.as_fd(); 253]).unwrap();
@@ -126,8 +126,8 @@ fn leave_free(free: usize) {
 }
 
 attack! {
-    /// Packets arrive while there are too few free descriptors. Lost descriptors of a message are an error of that
-    /// message alone; memory waits in the socket until there is a descriptor for it.
+    /// Packets arrive while few descriptors are free. Lost descriptors of a message are an error of that message
+    /// alone; memory waits in the socket until a descriptor is free.
     a13_descriptors_that_find_no_place {
         on_a_victim(|mut peer, channel| {
             let old = getrlimit(Resource::Nofile);
@@ -170,14 +170,14 @@ attack! {
 }
 
 attack! {
-    /// A peer does not receive descriptors. The kernel counts those in flight for the user, so one stalled channel
-    /// must leave room for others.
+    /// A peer does not receive descriptors. The kernel limits the descriptors in flight of a user, so a stalled
+    /// channel must leave room for others.
     a14_descriptors_that_stay_under_way {
         let old = getrlimit(Resource::Nofile);
         setrlimit(Resource::Nofile, Rlimit { current: Some(1024), maximum: old.maximum }).unwrap();
         // The kernel does not count descriptors in flight for root.
         if rustix::process::geteuid().is_root() {
-            // SAFETY: the system call takes no pointers, and the process has no other thread that matters.
+            // SAFETY: the system call takes no pointers, and no other thread of the process depends on its user.
             assert_eq!(unsafe { libc::setresuid(54_321, 54_321, 54_321) }, 0);
         }
         on_a_victim(|mut peer, channel| {
@@ -195,9 +195,9 @@ attack! {
                 }
             };
             assert_eq!(refused, Error::WouldBlock);
-            // A quarter of what the kernel allows, less the descriptors reserved for ends that are read.
+            // A quarter of the kernel's limit, less the descriptors reserved for ends that are read.
             assert!((128..=256).contains(&sent), "{sent}");
-            // Other channels have room, and so has this one for messages without descriptors.
+            // Other channels have room, as has this channel for messages without descriptors.
             Bystander::new().assert_undisturbed();
             channel.try_send(b"small").unwrap();
             for _ in 0..sent / 8 {
@@ -209,8 +209,8 @@ attack! {
 }
 
 attack! {
-    /// The peer introduces wrong sockets: both ends of one pair, so that the victim meets itself; a socket with no
-    /// other end; and the same number twice.
+    /// The peer introduces wrong sockets: both ends of one pair, so that the victim meets itself; a socket without
+    /// another end; and one number twice.
     a15_introductions_to_anything {
         on_a_victim(|_, _| {
             let stream = socketpair(AddressFamily::UNIX, SocketType::STREAM, SocketFlags::CLOEXEC, None).unwrap();
@@ -227,7 +227,7 @@ attack! {
             for (number, socket) in [(1, one.as_fd()), (2, other.as_fd()), (1, one.as_fd()), (1, other.as_fd()), (2, one.as_fd())] {
                 peer.packet(&Packet::introduce(number), &[socket]).unwrap();
             }
-            // Arenas with lanes from the victim to itself, over each of them.
+            // Arenas with lanes from the victim to itself, over each of the introductions.
             for (number, with) in [(1, 3), (2, 4), (3, 3)] {
                 peer.announce(number, 4, 4, with).unwrap();
             }
@@ -253,14 +253,14 @@ attack! {
 
 attack! {
     /// A message can carry any descriptor, and the victim receives it unchanged: the link's own socket, or a socket
-    /// that is in flight in itself.
+    /// in flight inside itself.
     a15_the_links_own_socket_in_a_message {
         on_a_victim(|mut peer, channel| {
             let own = peer.socket.try_clone().unwrap();
             peer.send_with(b"own", &[own.as_fd()]).unwrap();
             drop(own);
             let handles = channel.try_recv().unwrap().take_handles().unwrap();
-            // The victim now has both ends of the socket. It still notices that the peer hangs up.
+            // The victim now has both ends of the socket, and still notices that the peer hangs up.
             peer.close().unwrap();
             assert_eq!(channel.try_recv().unwrap_err(), Error::PeerClosed);
             drop(handles);
@@ -278,8 +278,8 @@ attack! {
 }
 
 attack! {
-    /// A packet that cannot be received now carries descriptors that are slow to close. However often the victim looks
-    /// at the packet, the victim does not hold more of these descriptors.
+    /// A packet that cannot be received now carries slow descriptors. However often the victim looks at the packet,
+    /// it does not hold more of these descriptors.
     a13_descriptors_of_a_packet_that_stays {
         on_a_victim(|_, _| {
             let (slow, _server) = slow_to_close();

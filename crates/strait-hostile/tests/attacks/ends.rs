@@ -18,21 +18,21 @@ use strait_hostile::{Memory, Packet, RawPeer, Table};
 
 use crate::common::*;
 
-/// Sends the victim the end of this side of a lane, and returns it as received.
+/// Sends the victim the end of side `side` of a lane, and returns the received end.
 fn give_end(peer: &mut RawPeer, channel: &Channel, name: Name, side: u8, lane: &Lane) -> Channel {
     let table = Table::of(&[AN_END]).end(name, side, 0, 0);
     peer.send_ends(b"", 1, &table, std::slice::from_ref(lane)).unwrap();
     channel.try_recv().unwrap().take_handles().unwrap().remove(0).into_channel().unwrap()
 }
 
-/// Sends the victim both ends of a lane that the peer made for the victim alone.
+/// Sends the victim both ends of a lane that the peer made for the victim with itself.
 fn give_both_ends(peer: &mut RawPeer, channel: &Channel, arena: &Arena) -> (Channel, Channel) {
     let lane = arena.lane(0);
     let one = give_end(peer, channel, arena.name(0), 0, &lane);
     (one, give_end(peer, channel, arena.name(0), 1, &lane))
 }
 
-/// Has the victim fail to send an end over a channel into whose ring the peer has written. Returns the end.
+/// Has the victim fail to send an end over a channel, because the peer has written to the ring. Returns the end.
 fn fail_to_send(ring: &Ring, over: &Channel, end: Channel) -> Channel {
     ring.header(0).store(header(kind::MESSAGE, 0, 0), SeqCst);
     let failed = over.try_send(Outgoing::new(b"").handle(end)).unwrap_err();
@@ -47,7 +47,7 @@ fn first_lane_made(peer: &mut RawPeer) -> Lane {
     Lane::new(&Arc::new(Memory::map(memory.remove(0)).unwrap()), 0, 4)
 }
 
-/// Returns the name of the lane to which the mark in this lane leads.
+/// Returns the name of the lane in the mark of this lane.
 fn mark_in(lane: &Lane) -> Name {
     let mark = [0, 1].into_iter().find_map(|side| {
         let header = lane.ring(side).header(0).load(SeqCst);
@@ -57,8 +57,8 @@ fn mark_in(lane: &Lane) -> Name {
 }
 
 attack! {
-    /// The maker of the memory of a channel within the victim chooses the names of rings there. The name of a ring of
-    /// one of the victim's own channels must not lead to that ring.
+    /// The maker of the memory of a channel within the victim chooses the names of rings there. A chosen name may
+    /// equal that of a ring of one of the victim's own channels, but must not lead to that ring.
     a33_names_of_rings_that_are_another_channels {
         on_a_victim(|mut peer, channel| {
             let (a, b) = Channel::pair().unwrap();
@@ -81,8 +81,8 @@ attack! {
 }
 
 attack! {
-    /// The peer writes that the ring of a channel within the victim continues in a larger one, which it never sent.
-    /// That record must not lead to a ring of another of the victim's channels.
+    /// The peer writes that the ring of a channel within the victim continues in a larger ring, which the peer never
+    /// sent. The record must not lead to a ring of another of the victim's channels.
     a33_rings_that_are_another_channels {
         on_a_victim(|mut peer, channel| {
             let (a, b) = Channel::pair().unwrap();
@@ -103,7 +103,7 @@ attack! {
     }
 }
 
-/// A value that counts how often it is dropped.
+/// A value that counts its drops.
 struct Secret(Arc<AtomicUsize>);
 
 impl Value for Secret {
@@ -142,8 +142,8 @@ attack! {
 }
 
 attack! {
-    /// The victim sends a value through memory that the peer made. The peer writes the value's record a second time,
-    /// makes it another kind of message, or gives it bytes.
+    /// The victim sends a value through memory made by the peer. The peer writes the record of the value a second
+    /// time, changes its kind, or gives it bytes.
     a33_values_in_the_peers_own_memory {
         let headers = [
             header(kind::MESSAGE, 0, 1), header(kind::MESSAGE, 40, 1), header(kind::MESSAGE, 0, 0), header(kind::MESSAGE, 0, 2),
@@ -196,8 +196,8 @@ attack! {
 }
 
 attack! {
-    /// Closing a link whose socket holds another link, which holds a third one, and so on, must not recurse on the
-    /// stack.
+    /// The socket of a link holds another link, whose socket holds a third link, and so on. Closing the first link
+    /// must not recurse on the stack.
     a15_links_within_links_without_end {
         on_a_victim(|peer, channel| {
             const DEPTH: u64 = 4_000;
@@ -210,15 +210,15 @@ attack! {
             }
             peer.packet(&Packet::introduce(DEPTH), &[inner.as_fd()]).unwrap();
             drop(inner);
-            // This may take as long as an attack: closing each of the first thousand links arms all the others once
-            // more, with some 300,000 system calls.
+            // The closes may take as long as an attack: each of the first thousand closed links arms all the others
+            // once more, with some 300,000 system calls.
             drop(channel);
         });
     }
 }
 
 attack! {
-    /// The peer sends the same side of a lane twice. Both would be ends that write to the same memory.
+    /// The peer sends one side of a lane twice. Two such ends would write to the same memory.
     a04_an_end_that_is_sent_twice {
         on_a_victim(|mut peer, channel| {
             let arena = peer.announce(1, 4, 16, 0).unwrap();
@@ -251,8 +251,9 @@ attack! {
 }
 
 attack! {
-    /// The peer sends one of two ends and claims that both are in the victim; the end leaves its lane slot in a fuse,
-    /// and is sent again. No process would ever ask where the first end went, so that record would stay for ever.
+    /// The peer sends one of two ends and claims that both are in the victim. The end leaves its lane slot in a fuse,
+    /// and is sent again. The record of where the first end went must not stay for ever, though no process will ask
+    /// for it.
     a04_an_end_that_comes_again_after_it_has_left {
         on_a_victim(|mut peer, channel| {
             let arena = peer.announce(1, 8, 4, 1).unwrap();
@@ -277,9 +278,9 @@ attack! {
 }
 
 attack! {
-    /// The peer announces an arena again. In the lane that it announced first lies a message of the victim with an end, to
-    /// another end that has never come. The victim closes the end in the message, and the peer has written that this end
-    /// goes on in a lane, which the victim looks for: over the link from which it is just receiving.
+    /// The peer announces an arena again. In the lane of the first announcement is a message from the victim with an
+    /// end, to another end that never came. The victim closes the end in the message. The peer has written that this
+    /// end continues in a lane, and the victim looks for that lane over the link from which it is just receiving.
     a15_an_arena_that_is_announced_again_while_a_message_with_an_end_lies_there {
         on_a_victim(|mut peer, channel| {
             for moved in [false, true] {
@@ -312,7 +313,7 @@ attack! {
 }
 
 attack! {
-    /// The memory of rings is charged to the peer as long as it is mapped, and no longer.
+    /// The memory of rings is charged to the peer while the memory is mapped, and no longer.
     a21_the_memory_of_rings_counts_as_long_as_they_are_there {
         on_a_victim_with(&Options::new().peer_memory(1 << 20), |mut peer, channel| {
             let arena = peer.announce(1, 64, 4, 0).unwrap();
@@ -334,7 +335,7 @@ attack! {
 }
 
 attack! {
-    /// The memory of blocks is charged to the peer as long as it is mapped, and no longer.
+    /// The memory of blocks is charged to the peer while the memory is mapped, and no longer.
     a21_the_memory_of_blocks_counts_as_long_as_they_are_there {
         on_a_victim_with(&Options::new().peer_memory(1 << 20), |mut peer, channel| {
             let arena = peer.announce(1, 64, 4, 0).unwrap();
@@ -352,8 +353,7 @@ attack! {
 }
 
 attack! {
-    /// The charge for a block whose message cannot be received is released once, not twice. Otherwise the limit would
-    /// grow.
+    /// The charge for a block with an unreceivable message is released once. A second release would raise the limit.
     a21_memory_is_given_back_once {
         on_a_victim_with(&Options::new().peer_memory(1 << 20), |mut peer, channel| {
             let arena = peer.announce(1, 64, 4, 0).unwrap();
@@ -396,8 +396,8 @@ attack! {
 }
 
 attack! {
-    /// The victim closes an end with a very long backlog, whose messages need system calls to be dropped, while more
-    /// arrive.
+    /// The victim closes an end with a very long backlog while more messages arrive. Each drop of a message of the
+    /// backlog needs system calls.
     a04_an_end_that_is_slow_to_close {
         on_a_victim(|mut peer, channel| {
             const CELLS: usize = 1 << 20;
@@ -509,8 +509,8 @@ attack! {
     }
 }
 
-/// Announces an arena whose lanes are a row: each only says that the end on side 0 goes on in the next one. If
-/// `frozen`, the end's sending direction finds the next lane; otherwise its receiving direction does.
+/// Announces an arena with a chain of lanes: each lane says only that the end of side 0 continues in the next lane.
+/// With `frozen`, the sending direction of the end finds the next lane; otherwise the receiving direction does.
 fn row(peer: &RawPeer, number: u64, lanes: u32, frozen: bool) -> Arena {
     let arena = peer.announce(number, lanes, 4, 0).unwrap();
     for slot in 0..lanes - 1 {
@@ -527,12 +527,12 @@ fn row(peer: &RawPeer, number: u64, lanes: u32, frozen: bool) -> Arena {
     arena
 }
 
-/// Returns whether the victim has closed its end of this lane, in the direction in which it came there.
+/// Returns whether the victim has closed its end in this lane, in the direction in which the end came there.
 fn is_closed(lane: &Lane, frozen: bool) -> bool {
     kind_of(lane.ring(usize::from(!frozen)).header(0).load(SeqCst)) == kind::CLOSED
 }
 
-/// Waits until the victim has closed its end of this lane.
+/// Waits until the victim has closed its end in this lane.
 fn wait_until_closed(lane: &Lane, frozen: bool) {
     in_time("closing the end", || {
         while !is_closed(lane, frozen) {
@@ -542,8 +542,8 @@ fn wait_until_closed(lane: &Lane, frozen: bool) {
 }
 
 attack! {
-    /// An end in the first of very many lanes is dropped. The thread that drops it follows a small part of the row, and
-    /// the end is closed nevertheless: the peer finds it closed in the last lane.
+    /// An end in the first of very many lanes is dropped. The dropping thread follows a small part of the chain;
+    /// still, the peer finds the end closed in the last lane.
     a04_a_row_of_lanes_does_not_hold_up_who_drops_the_end {
         on_a_victim(|mut peer, channel| {
             const LANES: u32 = 100_000;
@@ -562,8 +562,9 @@ attack! {
 }
 
 attack! {
-    /// A dropped end leaves the lanes of a row as it follows them. If it left them all at the end, it would hold much
-    /// memory for a long row, and a single round of the deferred close would do all the work of leaving.
+    /// A dropped end leaves each lane of a chain when it moves to the next lane. If the end left all lanes at once,
+    /// it would hold much memory for a long chain, and one round of the deferred close would do all the work of
+    /// leaving.
     a04_a_dropped_end_leaves_a_row_of_lanes_one_by_one {
         on_a_victim(|mut peer, channel| {
             const LANES: u32 = 100_000;
@@ -585,8 +586,8 @@ attack! {
     }
 }
 
-/// Returns the processor time that the thread of this name has used, and how long it has waited for a processor. `None`
-/// if there is no such thread.
+/// Returns the processor time of the thread with this name, and the time for which the thread has waited for a
+/// processor. `None` if there is no such thread.
 fn times_of(name: &str) -> Option<(Duration, Duration)> {
     let threads = std::fs::read_dir("/proc/self/task").unwrap();
     let read = |thread: &Path, file: &str| std::fs::read_to_string(thread.join(file)).unwrap_or_default();
@@ -597,8 +598,8 @@ fn times_of(name: &str) -> Option<(Duration, Duration)> {
 }
 
 attack! {
-    /// A peer that sent its handshake without credentials makes a row of lanes, and hangs up. The victim cannot tell
-    /// whether the peer's process is dead. So it follows the row as slowly as that of a living peer.
+    /// A peer that sent its handshake without credentials makes a chain of lanes, and hangs up. The victim cannot
+    /// tell whether the peer's process is dead. So the victim follows the chain as slowly as that of a living peer.
     a04_a_nameless_peer_that_hangs_up_costs_no_more_processor_time {
         let (ours, theirs) = sockets();
         let mut peer = RawPeer::meet(ours).unwrap();
@@ -623,8 +624,7 @@ attack! {
     }
 }
 
-/// Makes a call until it returns anything but *would block*. Returns the number of calls that returned *would block*,
-/// and the last result.
+/// Repeats a call while it returns *would block*. Returns the number of repeated calls, and the last result.
 fn times_blocked<T>(mut call: impl FnMut() -> Result<T, Error>) -> (usize, Result<T, Error>) {
     let mut times = 0;
     loop {
@@ -637,8 +637,8 @@ fn times_blocked<T>(mut call: impl FnMut() -> Result<T, Error>) -> (usize, Resul
 }
 
 attack! {
-    /// A call that does not wait follows a thousand lanes at most, and the next call goes on from there. A call that
-    /// waits follows all of them.
+    /// A call without a wait follows a thousand lanes at most, and the next call continues there. A call that waits
+    /// follows all lanes.
     a04_a_row_of_lanes_is_followed_a_thousand_at_a_time {
         on_a_victim(|mut peer, channel| {
             const LANES: u32 = 5000;
@@ -674,7 +674,7 @@ attack! {
 }
 
 attack! {
-    /// The peer writes at every step to the words of a lane in which three processes say who owns an end.
+    /// At every step, the peer writes to the transfer word and the other words about the owner of an end.
     a04_hands_that_say_anything {
         on_a_victim(|mut peer, channel| {
             let mut numbers = Numbers(21);
@@ -716,7 +716,7 @@ attack! {
                         }
                     });
                 }
-                // The end is sent back, whatever state its transfer has, or closed.
+                // The end is sent back, whatever the state of its transfer, or closed.
                 let back = channel.send_by(Outgoing::new(b"back").handle(end), Duration::from_millis(2));
                 drop(back);
                 let _ = peer.pump();
@@ -728,7 +728,7 @@ attack! {
 }
 
 attack! {
-    /// The source never hands an end over. A call that sends the end on waits as long as its deadline allows.
+    /// The source never hands an end over. A call that sends the end to a third process waits until its deadline.
     a04_an_end_that_is_never_handed_over {
         on_a_victim(|mut peer, channel| {
             let arena = peer.announce(1, 4, 4, 0).unwrap();
@@ -749,8 +749,8 @@ attack! {
 
 attack! {
     /// Both ends of a channel are in the victim, in memory of the peer. One end moves into other memory, but the peer
-    /// has overwritten the mark, so the other end cannot follow it in one direction or in both. Messages that were or
-    /// are sent to an end that cannot be reached are dropped with their handles.
+    /// has overwritten the mark, so the other end cannot follow in one direction or in both. Messages for an
+    /// unreachable end are dropped with their handles, whether sent before or after.
     a11_an_end_whose_way_to_the_other_is_cut_off {
         for follows in [false, true] {
             on_a_victim(|mut peer, channel| {
@@ -781,9 +781,10 @@ attack! {
 }
 
 attack! {
-    /// Two sends of an end failed, so it has gone on in memory that the peer has too, and then in other such memory.
-    /// The peer writes that the end was handed over, and announces memory for the lane that the mark names. The other
-    /// end then goes on there, and not in the lane that this process stored for it. Nothing of that lane may be left.
+    /// Two sends of an end failed, so the end continued in memory shared with the peer, and then in other such
+    /// memory. The peer writes that the end was handed over, and announces memory for the lane in the mark. The other
+    /// end then continues in that lane, and not in the successor that this process stored for it. Nothing of the
+    /// stored successor may be left.
     a11_an_end_that_is_led_elsewhere {
         on_a_victim(|mut peer, channel| {
             let (one, other) = Channel::pair().unwrap();
@@ -804,9 +805,9 @@ attack! {
 }
 
 attack! {
-    /// Two sends of an end failed, so it is two lanes ahead of the other end, which the peer led elsewhere. The other
-    /// end is closed, and only then the first one goes on. Its stored successor needs the link that holds the memory
-    /// of the lane: this cycle must not keep the link.
+    /// Two sends of an end failed, so the end is two lanes ahead of the other end, which the peer led elsewhere. The
+    /// other end is closed, and only then the first end continues. Its stored successor needs the link that holds the
+    /// memory of the lane: this cycle must not keep the link.
     a11_an_end_that_goes_on_when_the_other_was_led_elsewhere {
         on_a_victim(|mut peer, channel| {
             let (one, other) = Channel::pair().unwrap();
@@ -826,9 +827,9 @@ attack! {
 }
 
 attack! {
-    /// An end was sent, and the peer writes that the transfer was cancelled, so the other end takes it to be in this
-    /// process. Messages sent to it there use the link that holds the memory of the lane: this cycle must not keep
-    /// the link.
+    /// An end was sent, and the peer writes that the transfer was cancelled, so the other end takes the sent end to
+    /// be in this process. Messages to that end use the link that holds the memory of the lane: this cycle must not
+    /// keep the link.
     a11_an_end_that_was_sent_and_is_said_to_be_here {
         for goes_on in [false, true] {
             on_a_victim(|mut peer, channel| {
@@ -852,8 +853,8 @@ attack! {
 }
 
 attack! {
-    /// An end that could not be sent has gone on in memory that the peer has too. The peer writes there that a
-    /// message to the other end has no handle. The other end reads everything, and the handle must not stay behind.
+    /// An end that could not be sent continued in memory shared with the peer. There the peer writes that a message
+    /// to the other end has no handle. The other end reads every message, and the handle must not stay behind.
     a11_a_handle_that_is_written_out_of_its_message {
         on_a_victim(|mut peer, channel| {
             let (one, other) = Channel::pair().unwrap();
@@ -876,8 +877,8 @@ attack! {
 }
 
 attack! {
-    /// Ends that cannot be reached hold other such ends in their messages, again and again. All are closed by closing
-    /// the first, and without a recursion.
+    /// Unreachable ends hold further unreachable ends in their messages, again and again. Closing the first end
+    /// closes all, without a recursion.
     a32_ends_whose_ways_are_cut_off_in_messages_of_such {
         on_a_victim(|mut peer, channel| {
             const DEPTH: u32 = 20_000;
@@ -901,8 +902,8 @@ attack! {
 }
 
 attack! {
-    /// The peer sends tables that name ends which do not exist or are elsewhere, and the ends of the very channel
-    /// that carries the table.
+    /// The peer sends tables that name missing ends, ends in other processes, and the ends of the channel that
+    /// carries the table.
     a04_tables_that_make_no_sense {
         on_a_victim(|_, _| {
             let name = Name::new(1, 0);
@@ -916,7 +917,7 @@ attack! {
                 cut(end().end(name, 0, 0, 0), 1), cut(end().end(name, 0, 0, 0), 4), long(end().end(name, 0, 0, 0)),
                 end().end(name, 0, 0, 1).message(b"m", 0, &[0]), end().end(name, 0, 0, 1).message(b"m", 0, &[AN_END]), end().end(name, 0, 0, 1).message(b"m", 0, &[7]),
                 end().end(name, 0, 0, 1).message_in_memory(9, 0, &[]), cut(end().end(name, 0, 0, 1).message(b"long", 0, &[]), 9),
-                // A message that claims to contain the end in whose backlog it is.
+                // A message that claims to contain the end in whose backlog the message is.
                 end().end(name, 0, 0, 1).message(b"m", 0, &[AN_END]).end(name, 0, 0, 0),
                 end().end(name, 0, 0, 1).message(b"m", 0, &[AN_END]).end(name, 0, 0, 1).message(b"m", 0, &[AN_END]).end(name, 0, 0, 0),
             ];
@@ -933,7 +934,7 @@ attack! {
                     assert!(matches!(result, Err(Error::BadPeer(_))), "{index}: {:.200}", format!("{result:?}"));
                 }
             }
-            // An end sent over itself.
+            // An end that is sent over itself.
             let (mut peer, channel) = meet();
             let arena = peer.announce(1, 4, 64, 0).unwrap();
             let carrier = give_end(&mut peer, &channel, arena.name(0), 0, &arena.lane(0));
@@ -942,14 +943,14 @@ attack! {
             writer.put(header(kind::TABLE, table.len(), 0), &table);
             writer.put(header(kind::MESSAGE, 0, 1) | 1 << 48, b"");
             bad_peer(carrier.try_recv());
-            // One table behind another.
+            // Two tables in a row, without a message between them.
             let (mut peer, channel) = meet();
             peer.grow(1 << 14).unwrap();
             for _ in 0..10_000 {
                 peer.writer.put(header(kind::TABLE, 4, 0), &[0; 4]);
             }
             assert_eq!(bad_peer(channel.try_recv()), "handle tables without their messages");
-            // Tables in memory, each of which would be copied. The peer's memory has no pages.
+            // Tables in memory without pages. A copy of each table would need pages.
             let (mut peer, channel) = meet();
             let long = file(1 << 26, SIZE_SEALS | SealFlags::WRITE).unwrap();
             let mut error = Error::WouldBlock;
@@ -968,8 +969,8 @@ attack! {
 }
 
 attack! {
-    /// The peer sends ends in messages of ends in messages, tens of thousands deep. They are received and closed
-    /// without a recursion.
+    /// The peer sends ends in messages of ends in messages, tens of thousands deep. The victim receives and closes
+    /// them without a recursion.
     a32_ends_in_messages_of_ends_very_deep {
         on_a_victim(|mut peer, channel| {
             const DEPTH: u32 = 50_000;
@@ -986,7 +987,7 @@ attack! {
             peer.put_long_table(b"", 1, &table).unwrap();
             let message = in_time("receiving", || channel.try_recv().unwrap());
             in_time("closing", || drop(message));
-            // More ends than one message may carry.
+            // More ends than a message may carry.
             const TOO_MANY: usize = (1 << 17) + 10;
             let arena = peer.announce(2, TOO_MANY as u32 + 1, 4, 0).unwrap();
             let mut table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, 1).message(b"", 0, &vec![AN_END; TOO_MANY]);
@@ -1000,7 +1001,7 @@ attack! {
 }
 
 attack! {
-    /// The peer sends announcements without end, under used numbers and new ones.
+    /// The peer sends announcements without end, with used numbers and with new numbers.
     a21_announcements_without_end {
         on_a_victim(|mut peer, channel| {
             let arena = Arena::new(0, 1, 1, 4).unwrap();
@@ -1021,7 +1022,7 @@ attack! {
             let _ = peer.pump();
         });
         on_a_victim_with(&Options::new().peer_memory(1 << 20), |mut peer, channel| {
-            // Announcements under the same number: each replaces the one before.
+            // Announcements with a used number: each replaces the announcement before.
             for n in 0..2000 {
                 let arena = Arena::new(7, 1, 4, 4).unwrap();
                 if peer.packet(&arena.packet(0), &[arena.memory.fd()]).is_err() {
@@ -1034,7 +1035,7 @@ attack! {
 }
 
 attack! {
-    /// The victim sends away an end whose other end is closed. Nothing of the link over which it went may be retained
+    /// The victim sends away an end whose other end is closed. Nothing of the link used for the move may be retained
     /// for the other end.
     a11_an_end_without_another_that_is_sent_away {
         on_a_victim(|mut peer, channel| {

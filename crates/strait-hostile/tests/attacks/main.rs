@@ -1,4 +1,4 @@
-//! One test for each attack that a peer can try, named after its number in `docs/maintainers/attacks.md`.
+//! One test for each attack that a peer can try, named by the number of the attack in `docs/maintainers/attacks.md`.
 //!
 //! Each test runs in a process of its own. So it shares no descriptors, limits and mappings with other tests, and a
 //! crash or an endless loop fails only one test. The victim uses the library by its public interface; the attacker is

@@ -1,4 +1,4 @@
-//! Memory that the peer sends: of the wrong kind or size, or changed later; and what the peer can see in the victim's
+//! Memory from the peer: of the wrong kind or size, or changed later; and what the peer can see in the victim's
 //! memory.
 
 use std::fs::{File, OpenOptions};
@@ -19,11 +19,11 @@ use strait_hostile::{Memory, Packet, RawPeer};
 
 use crate::common::*;
 
-/// Bytes of other channels, which the peer must never see.
+/// Bytes of other channels, hidden from the peer.
 const CANARY: &[u8; 16] = b"canary of others";
 
-/// A way to send memory to the victim, with the result of the victim's channel. `len` is the size that this way
-/// needs.
+/// A way to send memory to the victim, with the result of the victim's channel. `len` is the size of the memory in
+/// this way.
 struct Way {
     name: &'static str,
     len: usize,
@@ -114,7 +114,7 @@ fn is_accepted(result: Result<(), Error>) -> bool {
     matches!(result, Ok(()) | Err(Error::WouldBlock))
 }
 
-/// Sends memory that `make` makes in each way, with the size that the way needs. Every way must refuse it.
+/// Sends memory made by `make` in each way, with the size for that way. The victim must refuse each.
 fn refused_by_all(what: &str, make: impl Fn(&Way) -> Option<OwnedFd>) {
     for way in &WAYS {
         let Some(fd) = make(way) else { continue };
@@ -144,7 +144,7 @@ attack! {
 }
 
 attack! {
-    /// The peer sends memory that can still shrink. A read of the memory after that would raise SIGBUS.
+    /// The peer sends memory that can still shrink. A later read of the memory would raise SIGBUS.
     a05_memory_that_can_be_truncated {
         alone_with_bystander(|| {
             for seals in [SealFlags::empty(), SealFlags::SHRINK, SealFlags::GROW, SealFlags::GROW | SealFlags::SEAL, SealFlags::GROW | SealFlags::WRITE] {
@@ -160,7 +160,7 @@ attack! {
 }
 
 attack! {
-    /// The peer sends a ring whose memory can shrink, and shrinks the memory once the victim has mapped it.
+    /// The peer sends a ring in memory that can shrink, and shrinks the memory once the victim has mapped it.
     a05_a_ring_that_shrinks_when_it_is_used {
         on_a_victim(|mut peer, channel| {
             let cells = file(512 * CELL, SealFlags::GROW | SealFlags::SEAL).unwrap_or_else(|_| unreachable!());
@@ -174,10 +174,10 @@ attack! {
 }
 
 attack! {
-    /// The peer claims that memory is larger than it is.
+    /// The peer claims that memory is larger than its real size.
     a06_sizes_that_are_larger_than_the_memory {
         alone_with_bystander(|| {
-            // The memory of the ring that comes with an open packet.
+            // The memory of the ring in an open packet.
             for (cells, len) in [(128, lane_size(64)), (1 << 20, 4096), (1 << 24, lane_size(128)), (128, 1), (4, lane_size(4) - 1),
                 (0, 4096), (3, 4096), (1, 4096), (2, 4096), (1 << 25, 4096), (usize::MAX, 4096), (1 << 63, 4096), (1 << 57, 4096)] {
                 let (ours, theirs) = sockets();
@@ -208,8 +208,8 @@ attack! {
 }
 
 attack! {
-    /// The peer sends memory that is far too large for its purpose and hardly has pages. It can never be mapped,
-    /// which must not look like a shortage that passes.
+    /// The peer sends memory that is far too large for its purpose and hardly has pages. The victim can never map
+    /// such memory, so the error must not look like a temporary shortage.
     a06_memory_that_is_larger_than_any {
         alone_with_bystander(|| {
             for len in [(1usize << 31) + (1 << 20), 1 << 41, 1 << 47, 1 << 62] {
@@ -224,7 +224,7 @@ attack! {
 }
 
 attack! {
-    /// The peer sends messages that claim to be longer than the memory that they are in.
+    /// The peer sends messages that claim to be longer than their memory.
     a06_messages_that_are_longer_than_their_memory {
         alone_with_bystander(|| {
             for memory in [1usize, 8, 4095, 4096, 4097, 8192, 70_000] {
@@ -262,7 +262,7 @@ attack! {
 }
 
 attack! {
-    /// The peer sends sealed messages whose memory can still change.
+    /// The peer sends sealed messages in memory that can still change.
     a07_sealed_messages_that_can_still_change {
         alone_with_bystander(|| {
             let seals = [SIZE_SEALS, SIZE_SEALS | SealFlags::FUTURE_WRITE, SealFlags::SHRINK | SealFlags::GROW, SealFlags::WRITE, SealFlags::WRITE | SealFlags::SHRINK];
@@ -285,7 +285,7 @@ attack! {
 }
 
 attack! {
-    /// No process can reopen memory that the victim has sealed and write to it.
+    /// No process can reopen memory sealed by the victim and write to it.
     a08_sealed_memory_opened_anew {
         on_a_victim(|mut peer, channel| {
             let mut room = channel.reserve_sealed(5000).unwrap();
@@ -298,7 +298,8 @@ attack! {
                 assert_eq!(rustix::io::pwrite(&anew, b"x", 0), Err(Errno::PERM));
                 assert_eq!(ftruncate(&anew, 0), Err(Errno::PERM));
                 assert_eq!(fcntl_add_seals(&anew, SealFlags::WRITE), Err(Errno::PERM));
-                // SAFETY: the kernel chooses the address; the mapping is not used even if it is made.
+                // SAFETY: the kernel chooses the address; the test does not use the mapping even if the kernel makes
+                // it.
                 let mapped = unsafe {
                     let (read, write) = (rustix::mm::ProtFlags::READ, rustix::mm::ProtFlags::WRITE);
                     rustix::mm::mmap(std::ptr::null_mut(), 4096, read | write, rustix::mm::MapFlags::SHARED, &anew, 0)
@@ -312,7 +313,7 @@ attack! {
 }
 
 attack! {
-    /// The peer can neither shrink memory that both sides write, nor seal it so that the victim cannot write.
+    /// The peer can neither shrink memory that both sides write, nor seal the memory against writes of the victim.
     a08_the_victims_own_memory_keeps_its_size {
         on_a_victim(|mut peer, channel| {
             let set = strait::wait::WaitSet::new().unwrap();
@@ -338,7 +339,7 @@ attack! {
 
 fn file_of_kind(kind: &str, len: usize) -> Option<OwnedFd> {
     let secret = || {
-        // SAFETY: the system call takes no pointers, and has just made the descriptor.
+        // SAFETY: the system call takes no pointers; it has just made the descriptor, so nothing else owns it.
         unsafe {
             let fd = libc::syscall(libc::SYS_memfd_secret, libc::O_CLOEXEC);
             (fd >= 0).then(|| OwnedFd::from_raw_fd(fd as i32))
@@ -381,14 +382,13 @@ fn file_of_kind(kind: &str, len: usize) -> Option<OwnedFd> {
 }
 
 attack! {
-    /// The peer sends descriptors that are no memory, or memory of another kind, which may block or fault when it is
-    /// read.
+    /// The peer sends descriptors of no memory, or of another kind of memory, whose reads may block or fault.
     a09_descriptors_that_are_no_such_memory {
         alone_with_bystander(|| {
             for kind in ["file on tmpfs", "file on disk", "huge pages", "secret memory", "device", "directory", "pipe", "socket", "path", "process", "empty"] {
                 refused_by_all(kind, |way| file_of_kind(kind, way.len));
             }
-            // Memory that can only be read is sent for a purpose for which both sides write to it.
+            // Read-only memory for a purpose that needs writes from both sides.
             for way in WAYS.iter().filter(|way| !way.immutable) {
                 let sealed = file(way.len, SIZE_SEALS | SealFlags::WRITE).unwrap();
                 let future = file(way.len, SIZE_SEALS | SealFlags::FUTURE_WRITE).unwrap();
@@ -397,7 +397,7 @@ attack! {
                     assert!(matches!(result, Err(Error::BadPeer(_))), "by way of {}: {result:?}", way.name);
                 }
             }
-            // Memory that can only be written to.
+            // Write-only memory.
             refused_by_all("writable only", |way| {
                 let seals = if way.immutable { SIZE_SEALS | SealFlags::WRITE } else { SIZE_SEALS };
                 let fd = file(way.len, seals).unwrap();
@@ -409,7 +409,7 @@ attack! {
 }
 
 attack! {
-    /// The peer sends a thousand pieces of memory of a quarter of a gigabyte each, none of which has pages.
+    /// The peer sends a thousand pieces of memory of a quarter of a gigabyte each, all without pages.
     a21_claims_of_more_memory_than_is_allowed {
         alone_with_bystander(|| {
             let (peer, channel) = meet_with(&Options::new().peer_memory(1 << 28));
@@ -443,7 +443,7 @@ attack! {
 }
 
 attack! {
-    /// A limit on file sizes must not end the process when it makes memory for the peer.
+    /// A limit on file sizes must not end the process when the process makes memory for the peer.
     a22_a_limit_on_file_sizes {
         on_a_victim(|mut peer, channel| {
             let old = getrlimit(Resource::Fsize);
@@ -462,7 +462,7 @@ attack! {
     }
 }
 
-/// Returns the index of the memory that contains `needle`, and the offset of it there; `None` if no memory does.
+/// Returns the index of the memory that contains `needle`, and the offset there; `None` if no memory contains it.
 fn find(shared: &[Arc<Memory>], needle: &[u8]) -> Option<(usize, usize)> {
     shared.iter().enumerate().find_map(|(index, memory)| {
         let bytes = memory.read(0, memory.len());
@@ -471,7 +471,7 @@ fn find(shared: &[Arc<Memory>], needle: &[u8]) -> Option<(usize, usize)> {
 }
 
 attack! {
-    /// No memory that the peer has contains messages to other peers, or bytes that the victim has behind a message.
+    /// No memory of the peer contains messages to other peers, or bytes behind a message of the victim.
     a34_bytes_of_others_in_shared_memory {
         on_a_victim(|mut peer, channel| {
             let (a, b) = Channel::pair().unwrap();
@@ -484,7 +484,7 @@ attack! {
                     assert_eq!(to.recv_by(SOON).unwrap().bytes(), &secrets[..len]);
                 }
             }
-            // Other bytes of the victim stand before a message and behind it.
+            // Other bytes of the victim are before a message and behind it.
             let mut buffer = secrets.clone();
             for len in [0, 1, 7, 8, 9, 55, 56, 57, 63, 64, 65, 120, 255, 256, 4000, 70_000, 100_001] {
                 buffer[4096..4096 + len].fill(b'-');
@@ -498,7 +498,7 @@ attack! {
                 room.bytes().copy_from_slice(message);
                 room.commit(Deadline::NOW).unwrap();
                 for _ in 0..6 {
-                    // Sealed memory is read as a whole, with its padding.
+                    // Sealed memory is checked as a whole, with its padding.
                     peer.pump().unwrap();
                     for (_, descriptors) in &peer.arrived {
                         for fd in descriptors {
@@ -516,15 +516,15 @@ attack! {
     }
 }
 
-/// Returns a sealed file of `len` bytes that are 7, with a byte that is not 0 right behind its end. That byte is
-/// mapped, but reading the file does not return it.
+/// Returns a sealed file of `len` bytes with the value 7, and a byte that is not 0 right behind its end. That byte is
+/// mapped, but a read of the file does not return it.
 fn with_something_behind(len: usize) -> OwnedFd {
     let fd = memfd_create("content", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
     ftruncate(&fd, len as u64).unwrap();
     let pages = len.next_multiple_of(4096);
     assert!(len < pages);
-    // SAFETY: the kernel chooses the address of the mapping, whose pages the file has. Only this function uses it,
-    // and not after it is unmapped.
+    // SAFETY: the kernel chooses the address of the mapping, and the file has its pages. Only this function uses the
+    // mapping, and only before `munmap`.
     unsafe {
         let (read, write) = (rustix::mm::ProtFlags::READ, rustix::mm::ProtFlags::WRITE);
         let base = rustix::mm::mmap(std::ptr::null_mut(), pages, read | write, rustix::mm::MapFlags::SHARED, &fd, 0);
@@ -537,7 +537,7 @@ fn with_something_behind(len: usize) -> OwnedFd {
 }
 
 attack! {
-    /// The peer sends memory that contains more than its message, and the victim forwards the message to a third
+    /// The peer sends memory with more bytes than its message, and the victim forwards the message to a third
     /// process.
     a34_memory_that_is_more_than_the_message_that_is_sent_on {
         on_a_victim(|mut peer, channel| {

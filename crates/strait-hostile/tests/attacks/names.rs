@@ -17,7 +17,7 @@ use strait_hostile::{Packet, RawPeer, handshake};
 
 use crate::common::*;
 
-/// A directory that only this test uses.
+/// A directory for one test alone.
 struct Directory(PathBuf);
 
 impl Directory {
@@ -63,8 +63,8 @@ fn connect(token: u128) -> Packet {
     Packet { kind: kind::CONNECT, token, fields: [handshake::MAGIC, 0, 0], ..Packet::default() }
 }
 
-/// Returns the index of the connection that the listener answers first, and the kind of the answer; `None` if it
-/// answers none.
+/// Returns the index of the first connection that gets an answer from the listener, and the kind of the answer;
+/// `None` if no connection gets an answer.
 fn first_answer(sockets: &[OwnedFd]) -> Option<(usize, u32)> {
     let begin = Instant::now();
     while begin.elapsed() < SOON {
@@ -99,19 +99,19 @@ fn while_accepting<T>(listener: &Listener, play: impl FnOnce() -> T) -> (T, Vec<
     })
 }
 
-/// The environment variable that tells a process which part to play.
+/// The environment variable with the part that a process plays.
 const PART: &str = "STRAIT_ATTACKER";
 
-/// The number of the descriptor of a child's socket, higher than those that this process has open.
+/// The number of the descriptor of a child's socket, higher than the open descriptors of this process.
 const SOCKET: i32 = 700;
 
-/// Starts a process that has this socket and plays a part with it: see [`attacker`].
+/// Starts a process with this socket that plays a part: see [`attacker`].
 fn start(part: &str, socket: &OwnedFd, prepare: impl Fn() -> std::io::Result<()> + Send + Sync + 'static) -> Child {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "names::attacker", "--nocapture", "--test-threads", "1"]);
     command.env(PART, part).stdin(Stdio::piped()).stdout(Stdio::null());
     let fd = socket.as_raw_fd();
-    // SAFETY: system calls only, which are async-signal-safe.
+    // SAFETY: between fork and exec, the closure makes only system calls, which are async-signal-safe.
     unsafe {
         command.pre_exec(move || {
             prepare()?;
@@ -129,18 +129,18 @@ fn start(part: &str, socket: &OwnedFd, prepare: impl Fn() -> std::io::Result<()>
 #[test]
 fn attacker() {
     let Ok(part) = std::env::var(PART) else { return };
-    // SAFETY: the process that starts this one leaves it this descriptor.
+    // SAFETY: the parent leaves this descriptor open for this process, and nothing else owns it.
     let socket: OwnedFd = unsafe { std::os::fd::FromRawFd::from_raw_fd(SOCKET) };
     if part == "knocks" {
         wire::send(&socket, &handshake::announce(0).to_bytes(), &[]).unwrap();
     }
     wire::send(&socket, &connect(0).to_bytes(), &[]).unwrap();
-    // The process ends when the starting process closes its socket.
+    // The process ends when its parent closes its standard input.
     let _ = std::io::Read::read(&mut std::io::stdin(), &mut [0]);
 }
 
 attack! {
-    /// Another file is at the place of the name: it is neither listened on, nor followed, nor removed.
+    /// Another file has the name: the listener neither listens on the file, nor follows it, nor removes it.
     a26_names_that_are_there_already {
         let directory = Directory::new();
         let elsewhere = Directory(std::env::temp_dir().join(format!("strait-elsewhere-{}", std::process::id())));
@@ -177,8 +177,8 @@ attack! {
 }
 
 attack! {
-    /// The permissions of a name do not depend on the umask of the process, and a directory in which other users may
-    /// write is not used.
+    /// The permissions of a name do not depend on the umask of the process, and no directory writable by other users
+    /// is used.
     a26_permissions_of_names {
         let directory = Directory::new();
         for mask in [0o000, 0o777, 0o022] {
@@ -230,7 +230,8 @@ attack! {
                 assert_eq!(first_answer(&[come_with(token ^ 1 << bit)]), Some((0, kind::REFUSE)), "bit {bit}");
             }
             assert_eq!(first_answer(&[come_with(0)]), Some((0, kind::REFUSE)));
-            // One of the two is refused, whichever is received first. The other would be accepted, and waits.
+            // The listener refuses one of the two connections, whichever it receives first. The other would be
+            // accepted, and waits.
             let mut both = vec![come_with(token), come_with(token)];
             let (refused, answer) = first_answer(&both).unwrap();
             assert_eq!(answer, kind::REFUSE);
@@ -244,7 +245,7 @@ attack! {
 }
 
 attack! {
-    /// A process dies right after it has sent a connect request: its process number is not taken for another process.
+    /// A process dies right after its connect request: its process number does not count as another process.
     a28_a_process_number_that_is_nobodys {
         let directory = Directory::new();
         let listener = directory.listen("name").unwrap();
@@ -256,8 +257,8 @@ attack! {
         let pidfd = channel.peer_pidfd().unwrap();
         child.kill().unwrap();
         child.wait().unwrap();
-        // The descriptor still stands for the dead process. No new descriptor can be opened by its number, though the
-        // socket is open here.
+        // The descriptor still stands for the dead process. The dead process's number opens no new descriptor, though
+        // its socket is open here.
         let mut fds = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
         assert_eq!(rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 5, tv_nsec: 0 })).unwrap(), 1);
         assert!(channel.peer_pidfd().is_err());
@@ -267,7 +268,7 @@ attack! {
 }
 
 attack! {
-    /// The process that connects is not always the one that sends: the policy is asked about the sending process.
+    /// The process that connects is not always the process that sends: the policy is asked about the sender.
     a29_a_connection_that_was_handed_on {
         let directory = Directory::new();
         let seen: Arc<Mutex<Vec<Peer>>> = Arc::default();
@@ -290,7 +291,7 @@ attack! {
         assert_eq!(seen.lock().unwrap().iter().map(|peer| peer.pid).collect::<Vec<_>>(), [Some(child.id())]);
         child.kill().unwrap();
         child.wait().unwrap();
-        // One process sends the handshake, another one the connect request.
+        // One process sends the handshake, another the connect request.
         drop(listener);
         let listener = directory.listen("another").unwrap();
         let socket = call(listener.path());
@@ -307,7 +308,7 @@ attack! {
 }
 
 attack! {
-    /// A process that is root in a user namespace of its own counts as the user that it is outside.
+    /// A process that is root in a user namespace of its own counts as its user outside.
     a30_a_user_of_another_namespace {
         let directory = Directory::new();
         let listener = directory.listen("name").unwrap();
@@ -318,7 +319,7 @@ attack! {
             _ => Err(std::io::Error::last_os_error()),
         };
         // Some kernels permit namespaces only to root; then this test shows nothing.
-        // SAFETY: the calls take no pointers but one to a local variable, and the child exits right after.
+        // SAFETY: the calls take no pointers but one to a local variable, and the child exits at once.
         let allowed = unsafe {
             match libc::fork() {
                 0 => libc::_exit(i32::from(unshare().is_err())),
@@ -342,8 +343,8 @@ attack! {
 }
 
 attack! {
-    /// Very many processes connect and never finish, send anything, or send descriptors. A process that sends a
-    /// connect request is accepted, and the memory and descriptors held for the others are bounded.
+    /// Very many processes connect and never finish, send anything, or send descriptors. A process with a connect
+    /// request is accepted, and the memory and descriptors held for the others are bounded.
     a35_connections_that_are_never_finished {
         let directory = Directory::new();
         let listener = directory.listen("name").unwrap();
@@ -365,8 +366,8 @@ attack! {
                     _ => {}
                 }
                 kept.push(socket);
-                // The count includes the descriptors of both sides for connections that are retained, and the
-                // listener's pending connections.
+                // The count includes the descriptors of both sides for retained connections, and the listener's
+                // pending connections.
                 if n % 500 == 499 {
                     let channel = in_time("connecting", || directory.connect("name").unwrap());
                     channel.send(b"in").unwrap();

@@ -1,4 +1,4 @@
-//! Data pipes to whose memory the other side, or the process that sent them, writes anything.
+//! Data pipes with hostile memory: the other side, or the process that sent the pipe, writes anything to it.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
@@ -13,7 +13,7 @@ use strait_hostile::{Memory, Packet, RawPeer, Table};
 
 use crate::common::*;
 
-/// The offset of the word in which the producer counts the bytes that it has written.
+/// The offset of the word with the number of bytes written by the producer.
 const WRITTEN: usize = 0;
 const FINISHED: usize = 8;
 const TAKEN: usize = 128;
@@ -46,8 +46,8 @@ impl Claim {
     }
 }
 
-/// Sends an end of a data pipe with this memory. Returns the result of the victim, and the lane of the pipe's
-/// channel.
+/// Sends an end of a data pipe with this memory. Returns the result of the victim, and the lane of the channel of the
+/// pipe.
 fn offer(
     peer: &mut RawPeer,
     channel: &Channel,
@@ -203,7 +203,7 @@ attack! {
                         let mut numbers = Numbers(seed);
                         let mut written = 0;
                         while !stop.load(SeqCst) {
-                            // The value is often nearly right, so that the pipe goes on.
+                            // The value is often nearly right, so that the pipe stays usable.
                             written += numbers.next() % 100;
                             memory.word64(WRITTEN).store(written, SeqCst);
                             memory.word64(TAKEN).store(numbers.nasty(), SeqCst);
@@ -238,8 +238,8 @@ attack! {
 }
 
 attack! {
-    /// The peer's words say that it sleeps, although it never does: doorbells fill the channel, and have no other
-    /// effect.
+    /// The peer's words claim that the peer sleeps, although it never does: doorbells fill the channel, and have no
+    /// other effect.
     a20_a_sleeper_that_never_sleeps {
         on_a_victim(|mut peer, channel| {
             let (producer, memory, _arena) = producer(&mut peer, &channel, HONEST);

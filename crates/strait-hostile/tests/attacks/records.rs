@@ -1,4 +1,4 @@
-//! Anything that the peer writes into rings and sends in packets.
+//! Hostile content: anything that the peer writes into rings and sends in packets.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -66,7 +66,7 @@ attack! {
                             Ok(received) => {
                                 small += 1;
                                 let len = received.len();
-                                // A length that is written byte by byte may be read as any mixture.
+                                // A length written byte by byte may be read as any mixture.
                                 assert!(buffer[..len].iter().all(|byte| *byte == 7), "{len} bytes");
                                 break;
                             }
@@ -134,7 +134,7 @@ attack! {
     }
 }
 
-/// Makes every call on a channel that does not wait. Returns false once the channel cannot be used any more.
+/// Makes every call on a channel that does not wait. Returns false once the channel is unusable.
 fn use_in_every_way(channel: &Channel, numbers: &mut Numbers) -> bool {
     let error = match numbers.below(12) {
         0 => channel.try_send(b"small").map_err(Error::from).err(),
@@ -176,7 +176,7 @@ fn use_in_every_way(channel: &Channel, numbers: &mut Numbers) -> bool {
 }
 
 attack! {
-    /// A thread of the peer writes to every word of shared memory while the victim uses it.
+    /// A thread of the peer writes to every word of shared memory while the victim uses the memory.
     a01_every_word_is_scribbled_on_while_it_is_used {
         let begin = Instant::now();
         let mut numbers = Numbers(7);
@@ -265,8 +265,8 @@ attack! {
 }
 
 attack! {
-    /// The peer writes a record that is longer than any message, in a ring that has room for it but hardly any pages.
-    /// It would take a gigabyte of the victim, and seconds past the deadline.
+    /// The peer writes a record longer than any message, in a ring that has room for the record but hardly any pages.
+    /// A receiver would need a gigabyte of memory, and seconds past the deadline.
     a02_records_that_are_longer_than_any_message {
         on_a_victim(|_, _| {
             const CELLS: usize = 1 << 23;
@@ -318,14 +318,15 @@ attack! {
 }
 
 attack! {
-    /// The peer changes the words in which the victim published its positions: the victim does not read them back.
+    /// The peer changes the words in which the victim published its positions: the victim never reads these words
+    /// back.
     a03_the_victims_own_positions_are_changed {
         on_a_victim(|mut peer, channel| {
             let mut numbers = Numbers(3);
             let scribbled = peer.writer.ring.clone();
             for n in 0..2000u32 {
                 let len = numbers.below(300);
-                // The record stays until it is received.
+                // The record stays until the victim receives it.
                 scribbled.credit().store(numbers.nasty(), SeqCst);
                 scribbled.taken().store(numbers.nasty(), SeqCst);
                 scribbled.sleeping().store(numbers.nasty() as u32 & !3, SeqCst);
@@ -337,7 +338,8 @@ attack! {
                 peer.writer.pad_for(len);
                 peer.writer.put(header(kind::MESSAGE, len, 0), &bytes);
                 assert_eq!(channel.try_recv().unwrap().bytes(), bytes);
-                // Headers behind the victim's position, and headers of records that it sent and the peer has read.
+                // Headers behind the victim's position, and headers of records that the victim sent and the peer has
+                // read.
                 let position = peer.reader.as_ref().unwrap().position;
                 theirs.header(position + theirs.count() - 1).store(numbers.nasty(), SeqCst);
                 channel.try_send(&bytes).unwrap();
@@ -348,7 +350,7 @@ attack! {
 }
 
 attack! {
-    /// The words in which the peer says what it has received go back, beyond what was sent, and anywhere.
+    /// The peer's words about what it has received go back, beyond what was sent, and anywhere.
     a03_credit_for_what_was_never_sent {
         on_a_victim(|_, _| {
             let claims = [1000, 1 << 20, 1 << 32, u64::MAX, u64::MAX / 2, i64::MAX as u64, u64::MAX - 127];
@@ -387,8 +389,8 @@ attack! {
 }
 
 attack! {
-    /// The peer writes where the victim's next record will be, and the victim passes its end on. The peer is reported
-    /// once, and no other process is reported.
+    /// The peer writes where the victim's next record will be, and the victim sends its end to another process. The
+    /// peer is reported once, and no other process is reported.
     a03_an_end_whose_peer_broke_the_protocol_is_passed_on {
         let reports = Arc::new(Mutex::new(Vec::new()));
         let told = reports.clone();
@@ -400,7 +402,7 @@ attack! {
             let (one, other) = (Channel::over(one).unwrap(), Channel::over(other).unwrap());
             one.send_by(Outgoing::new(b"an end").handle(channel), SOON).unwrap();
             let end = other.recv_by(SOON).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
-            // The end travels with what its sender knew, except for the reason.
+            // The end travels with the state that its sender knew, except for the reason.
             assert_eq!(end.try_send(b"x").unwrap_err().error, Error::PeerClosed);
             let reports = reports.lock().unwrap().iter().map(|bad| (bad.reason, bad.peer.is_some())).collect::<Vec<_>>();
             assert_eq!(reports, [(reason, true)]);
@@ -409,7 +411,7 @@ attack! {
 }
 
 attack! {
-    /// The peer sets the word that returns a block to any value: blocks in use stay in use.
+    /// The peer sets the return word of a block to any value: blocks in use stay in use.
     a04_blocks_given_back_that_were_not_lent {
         on_a_victim_with(&Options::new().queue_bytes(1 << 20), |mut peer, channel| {
             let mut numbers = Numbers(9);
@@ -442,7 +444,7 @@ attack! {
 }
 
 attack! {
-    /// The peer writes records of rings, blocks, sealed memory and marks that do not match what it has sent.
+    /// The peer writes records of rings, blocks, sealed memory and marks that do not match what the peer has sent.
     a33_records_of_what_was_never_sent {
         on_a_victim(|_, _| {
             let block = |id, usage, len, once| (header(kind::BLOCK, 32, 0), Block { id, usage, len, once }.to_bytes().to_vec());
@@ -467,7 +469,7 @@ attack! {
                 bad_peer(channel.try_recv());
                 assert!(channel.is_readable());
             }
-            // A block whose number is too high, and whose memory was sent.
+            // A block with too high a number, whose memory was sent.
             for id in [64, 1000, 1 << 32, u64::MAX] {
                 let (mut peer, channel) = meet();
                 let memory = file(BLOCK_PAYLOAD + 10, SIZE_SEALS).unwrap();
@@ -515,7 +517,7 @@ attack! {
                 peer.writer.put(header(kind::MESSAGE, 0, count), b"");
                 bad_peer(channel.try_recv());
             }
-            // Handles that are ahead of no packet are handles of no message.
+            // Handles ahead of no packet are handles of no message.
             let (mut peer, channel) = meet();
             send(&peer, Packet::ahead(peer.token, 2));
             peer.writer.put(header(kind::MESSAGE, 0, 2), b"");
@@ -527,8 +529,7 @@ attack! {
             handles(&peer, 1, 1);
             peer.writer.put(header(kind::MESSAGE, 0, 4), b"");
             assert_eq!(channel.try_recv().unwrap().take_handles().unwrap().len(), 4);
-            // Handles that are void do not arrive. Handles that are sent twice arrive once. Retracted handles do not
-            // arrive.
+            // Void handles and retracted handles do not arrive. Handles that are sent twice arrive once.
             send(&peer, Packet::ahead(peer.token, 2));
             send(&peer, Packet::ahead(peer.token, 0));
             handles(&peer, 2, 1);
@@ -550,8 +551,8 @@ attack! {
     }
 }
 
-/// Sends packets until the victim takes the peer for a bad peer or leaves packets in the socket. The descriptors that
-/// the victim has open are bounded, and closed when it ends the link or closes the channel.
+/// Sends packets until the victim takes the peer for a bad peer or leaves packets in the socket. The descriptors open
+/// in the victim are bounded, and are closed when the victim ends the link or closes the channel.
 fn flood(peer: &RawPeer, channel: Channel, most: usize, send: impl Fn(u64) -> std::io::Result<()>) {
     let before = descriptors();
     let (mut sent, mut stalled) = (0, 0);
@@ -581,14 +582,14 @@ fn flood(peer: &RawPeer, channel: Channel, most: usize, send: impl Fn(u64) -> st
 }
 
 attack! {
-    /// Attachments that no record refers to are bounded, and are closed with the link.
+    /// Attachments without a record are bounded, and are closed with the link.
     a11_handles_that_nobody_asks_for {
         let file = file_with(b"x");
         on_a_victim(|peer, channel| {
             flood(&peer, channel, 10_000, |n| peer.packet(&Packet::handles(u128::from(n), n, 200), &[file.as_fd(); 200]));
         });
-        // Handles ahead of a message that never comes count as well, for one ring or for many; so do pieces of memory.
-        // A message's packet that brings nothing is invalid.
+        // Handles ahead of a missing message count as well, for one ring or for many, as do pieces of memory. A
+        // message's packet without content is invalid.
         for rings in [1, u64::MAX] {
             on_a_victim(|peer, channel| {
                 flood(&peer, channel, 10_000, |n| peer.packet(&Packet::ahead(u128::from(n % rings), 200), &[file.as_fd(); 200]));
@@ -661,7 +662,7 @@ attack! {
 }
 
 attack! {
-    /// The peer sends handshakes that are impossible, second ones, late ones, or of other versions.
+    /// The peer sends impossible handshakes, second ones, late ones, or handshakes of other versions.
     a32_handshakes_that_make_no_sense {
         on_a_victim(|_, _| {
             for versions in [[1, 1], [200, 255], [3, 9]] {

@@ -1,4 +1,4 @@
-//! Regions that do not match what their handle table says.
+//! Regions that do not match their handle table.
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
@@ -14,12 +14,12 @@ use strait_hostile::{Memory, Packet, RawPeer, Table};
 
 use crate::common::*;
 
-/// Sets flags of an open file, for all processes that have it.
+/// Sets flags of an open file, for all processes with a descriptor of the file.
 fn set_flags(fd: impl AsFd, flags: OFlags) {
     rustix::fs::fcntl_setfl(&fd, flags).unwrap();
 }
 
-/// Checks that the region can be written from its first byte to its last, whatever was done to the open file.
+/// Checks that the region can be written from its first byte to its last, whatever happened to the open file.
 fn assert_can_be_written(region: &Region) {
     assert_eq!(region.access(), Ok(Access::Writable));
     for (bytes, offset) in
@@ -33,7 +33,7 @@ fn assert_can_be_written(region: &Region) {
     assert_eq!(region.len(), 8192);
 }
 
-/// Sends a descriptor as a region that is said to have a size. Returns the result of the victim.
+/// Sends a descriptor as a region with the claimed size `len`. Returns the result of the victim.
 fn offer(peer: &mut RawPeer, channel: &Channel, fd: impl AsFd, len: u64) -> Result<Region, Error> {
     let packet = Packet::handles(peer.token, peer.writer.sequence, 1);
     peer.packet(&packet, &[fd.as_fd()]).unwrap();
@@ -120,7 +120,7 @@ attack! {
                 let region = offer(&mut peer, &channel, memory.fd(), 8192).unwrap();
                 assert_eq!(region.view(..).unwrap_err().error, Error::NotSealed);
                 assert_eq!(region.copy_on_write(..).unwrap_err().error, Error::NotSealed);
-                // The victim sees what the peer writes, and a read returns a copy.
+                // The victim sees the bytes that the peer writes, and a read returns a copy.
                 let map = region.map(..).unwrap();
                 memory.word64(0).store(7, SeqCst);
                 let mut seen = [0; 8];
@@ -143,7 +143,7 @@ attack! {
             assert!(rustix::io::pwrite(&fd, &[6], 0).is_err());
             let hole = rustix::fs::FallocateFlags::PUNCH_HOLE | rustix::fs::FallocateFlags::KEEP_SIZE;
             assert!(rustix::fs::fallocate(&fd, hole, 0, 4096).is_err());
-            // The mappings that the peer makes from now on are read-only.
+            // Mappings that the peer makes from now on are read-only.
             drop(Memory::map(fd).unwrap());
             assert_eq!(view[..], [5; 8192]);
         });
@@ -152,7 +152,7 @@ attack! {
 
 attack! {
     a08_an_open_file_that_others_have_too_still_takes_what_is_written {
-        // A region that the victim made and sent: the receiver has the same open file.
+        // A region made and sent by the victim: the receiver has the victim's open file.
         on_a_victim(|mut peer, channel| {
             let region = Region::new(8192).unwrap();
             channel.try_send(Outgoing::new(b"").handle(region.clone())).unwrap();
@@ -166,7 +166,7 @@ attack! {
             rustix::fs::fcntl_add_seals(&received, SealFlags::FUTURE_WRITE).unwrap();
             assert_eq!(region.write_at(b"x", 0).unwrap_err().error, Error::ReadOnly);
         });
-        // A region that the peer made.
+        // A region made by the peer.
         on_a_victim(|mut peer, channel| {
             let fd = file(8192, SealFlags::SHRINK | SealFlags::GROW).unwrap();
             set_flags(&fd, OFlags::APPEND);
@@ -181,13 +181,13 @@ attack! {
     a08_a_lease_on_a_region_holds_up_nobody {
         on_a_victim(|mut peer, channel| {
             let file = file(8192, SIZE_SEALS).unwrap();
-            // The kernel gives a lease only on a file that was opened by path, since such a file has a count of
-            // writers.
+            // The kernel gives a lease only on a file opened by path, since only such a file has a count of writers.
             let path = format!("/proc/self/fd/{}", file.as_raw_fd());
             let opened = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
             drop(file);
             let region = offer(&mut peer, &channel, &opened, 8192).unwrap();
-            // SAFETY: the call takes no pointers; the signal that says that a process waits is ignored.
+            // SAFETY: the calls take no pointers to memory of this process; SIGIO, the signal about a waiting
+            // process, is ignored.
             let leased = unsafe {
                 libc::signal(libc::SIGIO, libc::SIG_IGN);
                 libc::fcntl(opened.as_raw_fd(), libc::F_SETLEASE, libc::F_WRLCK)

@@ -1,4 +1,4 @@
-//! A kernel that refuses system calls: the victim reports that, or does without the call.
+//! A kernel that refuses system calls: the victim reports each refused call, or works without the call.
 
 use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, Deadline, Error, Outgoing};
@@ -6,7 +6,7 @@ use strait_hostile::RawPeer;
 
 use crate::common::*;
 
-/// Makes a system call fail with this error from now on, in this thread alone.
+/// Makes a system call fail with this error from now on, only in this thread.
 fn refuse(call: libc::c_long, errno: i32) {
     const ALLOW: u32 = 0x7fff_0000;
     const ERRNO: u32 = 0x0005_0000;
@@ -19,14 +19,14 @@ fn refuse(call: libc::c_long, errno: i32) {
         instruction(libc::BPF_RET | libc::BPF_K, 0, 0, ALLOW),
     ];
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
-    // SAFETY: the program is read during the call, and is as long as it says.
+    // SAFETY: the kernel reads the program only during the call, and the program is as long as its length field.
     unsafe {
         assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
         assert_eq!(libc::prctl(libc::PR_SET_SECCOMP, libc::SECCOMP_MODE_FILTER, &raw const program), 0);
     }
 }
 
-/// Returns whether an error names the refused call, or says that the call would have to wait.
+/// Returns whether an error names the refused call, or reports that the call would have to wait.
 fn is_clear(error: Error) -> bool {
     matches!(
         error,
@@ -41,7 +41,7 @@ fn is_clear(error: Error) -> bool {
 }
 
 attack! {
-    /// Each system call that the library makes is refused, from the start, and once a channel is open.
+    /// Each system call of the library is refused, from the start, and once a channel is open.
     a31_calls_that_are_refused {
         let bystander = Bystander::new();
         let calls = [

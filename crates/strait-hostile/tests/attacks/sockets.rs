@@ -1,4 +1,5 @@
-//! Changes to a link's socket by its maker, which may have a copy of it; and packets that an honest peer never sends.
+//! Changes to a link's socket by the maker of the socket, which may have a copy; and packets that no honest peer
+//! sends.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::time::{Duration, Instant};
@@ -13,19 +14,19 @@ use strait_hostile::{Packet, RawPeer, handshake, wire};
 
 use crate::common::*;
 
-/// Socket option that the headers do not have yet.
+/// Socket options that the headers do not have yet.
 const SO_PASSPIDFD: libc::c_int = 76;
 const SO_PASSRIGHTS: libc::c_int = 83;
 const SO_TXREHASH: libc::c_int = 74;
 const SO_RCVMARK: libc::c_int = 75;
 
-/// How long a thread waits on a socket that was tampered with.
+/// How long a thread waits on a changed socket.
 const WAITED: Duration = Duration::from_millis(200);
-/// The most processor time of such a wait. A thread that spins uses all of [`WAITED`]. A few milliseconds are enough for a wait
-/// that does not, but if the host stops this virtual machine for a moment, that may count as time of the thread.
+/// The maximum processor time of such a wait. A spinning thread uses all of [`WAITED`]; a sleeping thread needs a few
+/// milliseconds. But if the host stops this virtual machine for a moment, the pause may count as time of the thread.
 const COMPUTED: Duration = Duration::from_millis(150);
 
-/// Does something that waits for [`WAITED`], and checks that this thread does not use a processor meanwhile.
+/// Makes a wait of [`WAITED`], and checks that this thread does not use a processor meanwhile.
 fn without_spinning<T>(what: &str, wait: impl FnOnce() -> T) -> T {
     let begin = cpu_time();
     let result = wait();
@@ -34,22 +35,22 @@ fn without_spinning<T>(what: &str, wait: impl FnOnce() -> T) -> T {
     result
 }
 
-/// Returns the processor time that this thread has used.
+/// Returns the processor time used by this thread.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec.cast_unsigned(), time.tv_nsec as u32)
 }
 
-/// A change that another holder of a copy of a socket makes to the socket.
+/// A change to a socket by another holder of a copy.
 #[derive(Clone, Copy, Debug)]
 enum Tampering {
     /// Sets an option of `SOL_SOCKET` to a number.
     Option(libc::c_int, libc::c_int),
-    /// Sets an option of `SOL_SOCKET` that is a time.
+    /// Sets an option of `SOL_SOCKET` to a time.
     Time(libc::c_int),
-    /// Attaches a filter that lets this many bytes of each packet through.
+    /// Attaches a filter that passes so many bytes of each packet.
     Filter(u32),
-    /// Has the kernel send this process a signal, which it ignores.
+    /// Has the kernel send this process a signal, ignored by the process.
     Signal,
     Shutdown(libc::c_int),
 }
@@ -59,14 +60,14 @@ enum Tampering {
 enum Then {
     Works,
     Ends,
-    /// No packet arrives over the link, as from a peer that sends nothing.
+    /// No packet arrives over the link, as from a silent peer.
     Waits,
     /// The link works or ends, depending on the kernel.
     Either,
 }
 
-/// All changes, each with its result for a link whose socket was changed before, and for a link whose socket is
-/// changed later.
+/// All changes, each with two results: for a link made on a changed socket, and for a link whose socket is changed
+/// later.
 const TAMPERINGS: &[(Tampering, Then, Then)] = {
     use Tampering::{Filter, Option, Shutdown, Signal, Time};
     use Then::{Either, Ends, Waits, Works};
@@ -115,7 +116,7 @@ const TAMPERINGS: &[(Tampering, Then, Then)] = {
 };
 
 impl Tampering {
-    /// Makes the change. Returns false if this kernel does not know it, or does not permit it to this user.
+    /// Makes the change. Returns false if this kernel does not know the change, or does not permit it to this user.
     fn of(self, socket: BorrowedFd<'_>) -> bool {
         let fd = socket.as_raw_fd();
         // SAFETY: every pointer is to a local of the size given.
@@ -149,7 +150,7 @@ impl Tampering {
     }
 }
 
-/// Has the peer send a message that needs the socket. Returns the result for the link.
+/// Has the peer send a message by the socket. Returns the result for the link.
 fn outcome(peer: &mut RawPeer, channel: &Channel, what: &str) -> Then {
     for _ in 0..100 {
         let _ = peer.packet(&Packet::wake(), &[]);
@@ -164,7 +165,7 @@ fn outcome(peer: &mut RawPeer, channel: &Channel, what: &str) -> Then {
         }
     };
     if sent.is_err() {
-        // The failure is the peer's own; no thread here may wait or compute long because of it.
+        // The failure is the peer's own, so no thread here may wait or compute long.
         let waited = without_spinning(what, || channel.recv_by(WAITED).map(drop));
         return if waited == Err(Error::TimedOut) { Then::Works } else { Then::Ends };
     }
@@ -185,8 +186,8 @@ fn outcome(peer: &mut RawPeer, channel: &Channel, what: &str) -> Then {
 }
 
 attack! {
-    /// The holder of a copy changes everything that a socket has, before the link exists and after. The link works or
-    /// is ended, and the victim neither spins nor retains a descriptor for it.
+    /// The holder of a copy changes everything about a socket, before the link exists and after. The link works or is
+    /// ended, and the victim neither spins nor retains a descriptor for the link.
     a18_options_of_a_socket_are_changed {
         on_a_victim(|_, _| {
             for (tampering, made_so, done_later) in TAMPERINGS {
@@ -209,7 +210,7 @@ attack! {
                             }
                             outcome(&mut peer, &channel, &what)
                         }
-                        // The link ended before it was open.
+                        // The link ended before it was up.
                         (Err(Error::PeerClosed), _) | (_, Err(_)) => Then::Ends,
                         (Err(error), Ok(_)) => panic!("{what}: {error}"),
                     };
@@ -259,7 +260,7 @@ attack! {
 }
 
 attack! {
-    /// A peer introduces a socket that makes a descriptor with each packet: none of these descriptors stays open.
+    /// A peer introduces a socket that makes a descriptor with each packet: no such descriptor stays open.
     a18_an_introduction_that_makes_descriptors {
         on_a_victim(|mut peer, channel| {
             let (one, other) = sockets();
@@ -273,7 +274,7 @@ attack! {
             let table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, 0);
             peer.send_ends(b"", 1, &table, &[lane]).unwrap();
             let end = channel.recv_by(SOON).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
-            // The look at the first packet of a link resets the option, so the peer sets it again later.
+            // The victim's look at the first packet of a link resets the option, so the peer sets it again later.
             let received = end.recv_by(WAITED).map(drop);
             assert!(matches!(received, Err(Error::TimedOut)), "{received:?}");
             let before = descriptors();
@@ -291,7 +292,7 @@ attack! {
 }
 
 attack! {
-    /// The peer sends packets without bytes, first and later. They look like the end of a connection, and are none.
+    /// The peer sends packets without bytes, first and later. Such a packet looks like the end of a connection.
     a12_packets_without_bytes {
         on_a_victim(|_, _| {
             let spare = file_with(b"x");
@@ -339,7 +340,7 @@ attack! {
                     wire::send(&pending, &handshake::announce(0).to_bytes(), &[]).unwrap();
                 }
                 wire::send(&pending, b"", &[]).unwrap();
-                // On a machine with much other work, one wait may end before the listener has read anything.
+                // On a machine with much other work, one wait may end before the listener has read a packet.
                 let begin = Instant::now();
                 let told = loop {
                     let accepted = without_spinning("accepting", || listener.accept(WAITED));
@@ -358,8 +359,8 @@ attack! {
 }
 
 attack! {
-    /// A victim that accepts no descriptors of messages has room for one descriptor, of memory. Other data that the
-    /// kernel puts there must not look like a shortage of descriptors, which would pass.
+    /// A victim that accepts no descriptors in messages has room for one descriptor, of memory. Other data from the
+    /// kernel in that room must not look like a temporary shortage of descriptors.
     a13_the_room_for_a_descriptor_is_taken_by_something_else {
         on_a_victim(|_, _| {
             for option in [libc::SO_PASSCRED, SO_PASSPIDFD, libc::SO_TIMESTAMP, libc::SO_TIMESTAMPNS] {
@@ -389,7 +390,7 @@ attack! {
 
 attack! {
     /// The peer sends more introductions than the victim holds for one peer, in a wait set. The packet stays in the
-    /// socket, a channel of that peer reports why, and events of other links arrive.
+    /// socket, a channel of that peer reports the reason, and events of other links arrive.
     a20_a_packet_that_cannot_be_received_now {
         on_a_victim(|peer, channel| {
             strait::quota::set_limits(Limits::new().peer(Resource::Descriptors, 1));

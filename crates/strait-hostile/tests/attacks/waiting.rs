@@ -30,8 +30,8 @@ fn while_somebody<T>(again: impl Fn() + Sync, play: impl FnOnce() -> T) -> T {
 }
 
 attack! {
-    /// A peer hangs up while its victim waits for a message, and goes on writing to the shared memory. An end that
-    /// has returned *peer closed* receives nothing more, and returns nothing else.
+    /// A peer hangs up while its victim waits for a message, and continues to write to the shared memory. After *peer
+    /// closed*, an end receives nothing more and returns only that error.
     a16_a_peer_that_has_hung_up_and_goes_on_writing {
         for wait in [Wait::Spin, Wait::Block] {
             for bad in [false, true] {
@@ -48,8 +48,8 @@ attack! {
 }
 
 attack! {
-    /// The peer's process is gone, while another process has its socket, so nothing hangs up. A wait with a deadline
-    /// ends no later, and the victim can still find out and watch which process the peer was.
+    /// The peer's process is gone, but another process has its socket, so the socket does not hang up. A wait still
+    /// ends at its deadline, and the victim can still find out and watch which process the peer was.
     a16_a_connection_that_outlives_its_peer {
         on_a_victim(|peer, channel| {
             let heir = peer.socket.try_clone().unwrap();
@@ -58,7 +58,7 @@ attack! {
             assert_eq!(channel.recv_by(Duration::from_millis(50)).unwrap_err(), Error::TimedOut);
             assert!(begin.elapsed() >= Duration::from_millis(50));
             assert_eq!(channel.peer().unwrap().unwrap().pid, Some(std::process::id()));
-            // The kernel says whether the process itself is alive.
+            // The kernel reports whether the process itself is alive.
             let pidfd = channel.peer_pidfd().unwrap();
             let mut fds = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
             assert_eq!(rustix::event::poll(&mut fds, Some(&rustix::event::Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap(), 0);
@@ -69,8 +69,8 @@ attack! {
 }
 
 attack! {
-    /// The peer gets no descriptor that could make a call of the victim block: none on which the victim waits, or to
-    /// which it writes.
+    /// The peer gets no descriptor that could make a call of the victim block: none that the victim waits on, and
+    /// none that the victim writes to.
     a17_no_doorbell_is_shared {
         on_a_victim(|mut peer, channel| {
             let set = WaitSet::new().unwrap();
@@ -100,7 +100,8 @@ attack! {
 }
 
 attack! {
-    /// Another holder of the socket changes whether it blocks: the victim's calls do not depend on that.
+    /// Another holder of the socket changes whether calls on the socket block: the victim's calls do not depend on
+    /// that mode.
     a18_whether_a_socket_blocks_is_changed {
         on_a_victim(|_, _| {
             let (ours, theirs) = sockets();
@@ -159,7 +160,7 @@ attack! {
                         std::thread::sleep(Duration::from_millis(1));
                         ring.sleeping().store(value, SeqCst);
                         peer.writer.put(header(kind::MESSAGE, 7, 0), b"message");
-                        // A peer that never takes the sleeper wakes no thread; that delays only its own message.
+                        // A peer that never takes the sleeper wakes no thread, and so delays only its own message.
                         ring.sleeping().store(0, SeqCst);
                         peer.packet(&Packet::wake(), &[]).unwrap();
                         assert_eq!(receiver.join().unwrap(), Ok(7), "{wait:?} {value}");
@@ -197,8 +198,8 @@ attack! {
                 })
             };
             for value in 0..8 {
-                // If the host stops this virtual machine for a moment, that may count as time of this thread, but not
-                // each time.
+                // If the host stops this virtual machine for a moment, the pause may count as time of this thread,
+                // but not in every attempt.
                 let most = Duration::from_millis(100);
                 assert!((0..5).any(|_| time_used(value) < most), "with {value}: most of the time, each time");
             }
@@ -208,7 +209,7 @@ attack! {
 }
 
 attack! {
-    /// Packets without end must not delay a call that does not wait.
+    /// Packets without end must not delay a call without a wait.
     a20_packets_without_end_keep_no_call {
         on_a_victim(|_, _| {
             let (ours, theirs) = sockets();
@@ -270,8 +271,8 @@ attack! {
 
 attack! {
     /// A peer has sent its victim thousands of ends, never takes the ready bitmap, and sends wake packets without
-    /// end, each of which may stand for any of the ends. Events of other members are reported, and the victim is idle
-    /// most of the time.
+    /// end. Each wake packet may stand for any of the ends. Events of other members are reported, and the victim is
+    /// idle most of the time.
     a20_a_ready_bitmap_that_is_never_taken {
         const ENDS: u32 = 3000;
         on_a_victim(|mut peer, channel| {
@@ -318,7 +319,7 @@ attack! {
     /// The peer wakes a thread on the word of the ready bitmap again and again without changing the word. Such
     /// wake-ups count as idle too.
     a20_wake_ups_by_a_word_that_stays_as_it_is {
-        // If the kernel refuses this call, no thread sleeps on that word.
+        // If the kernel refuses this call, no thread sleeps on the word.
         let asked = futex::waitv(&[], futex::WaitvFlags::empty(), None, rustix::time::ClockId::Monotonic);
         if asked != Err(rustix::io::Errno::INVAL) {
             return;
@@ -345,7 +346,7 @@ attack! {
 
 attack! {
     /// The peer fills the ready bitmap and its sleep word with anything: members without messages are not reported,
-    /// and those of other links are.
+    /// and members of other links are.
     a19_a_ready_bitmap_full_of_anything {
         on_a_victim(|mut peer, channel| {
             let set = WaitSet::new().unwrap();
@@ -363,7 +364,7 @@ attack! {
                 assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
                 if n % 100 == 0 {
                     peer.send(b"x").unwrap();
-                    // A peer that lies about how it sleeps is not woken; that harms only its own channel.
+                    // A peer that stores a false sleep word is not woken, which harms only its own channel.
                     peer.ring_for(0).unwrap();
                     let _ = set.wait(&mut events, Deadline::NOW).unwrap();
                     assert_eq!(channel.try_recv().unwrap().bytes(), b"x");
@@ -381,7 +382,7 @@ attack! {
 }
 
 attack! {
-    /// A peer receives nothing: what waits for it is bounded, and complete once it receives.
+    /// A peer receives nothing: the messages for it are bounded, and complete once it receives.
     a23_a_reader_that_does_not_read {
         on_a_victim(|mut peer, channel| {
             let rss = || {
@@ -401,7 +402,7 @@ attack! {
                 }
             }
             assert!(sent >= 250 && rss() < before + (16 << 20), "{sent} messages, {} bytes", rss() - before);
-            // Each ring that grew is a descriptor in flight.
+            // Each larger array of cells is a descriptor in flight.
             assert!(descriptors() <= open + 16);
             for n in 0..sent {
                 assert_eq!(peer.try_recv().unwrap().unwrap().bytes, [n as u8; 3000]);
@@ -425,7 +426,7 @@ attack! {
             let (stalled, busy) = (ends.next().unwrap(), ends.next().unwrap());
             while stalled.try_send(&[1; 500]).is_ok() {}
             while stalled.try_send(strait::Outgoing::new(&[1; 100_000]).handle(file_with(b"x"))).is_ok() {}
-            // A record of which only the header is missing, and a record whose attachments are never sent.
+            // A record without its header, and a record whose attachments are never sent.
             Writer::new(lanes[0].ring(1)).place(0, b"half");
             assert_eq!(stalled.try_recv().unwrap_err(), Error::WouldBlock);
             let mut reader = Reader::new(lanes[1].ring(0));
@@ -446,7 +447,7 @@ attack! {
     a25_a_writer_that_stops_in_the_middle {
         on_a_victim(|mut peer, channel| {
             for n in 0..100u8 {
-                // All of a message is written except the one word that commits it.
+                // The peer writes all of a message except the word that commits the message.
                 peer.writer.pad_for(20);
                 peer.writer.place(0, &[n; 20]);
                 in_time("receiving", || assert_eq!(channel.try_recv().unwrap_err(), Error::WouldBlock));

@@ -12,7 +12,7 @@ use strait::{Channel, Error, Handle, Message, Outgoing, SendError};
 use super::Driver;
 use crate::world::ledger::Word;
 
-/// A value that arrives as bytes in another process.
+/// A value that becomes bytes in another process.
 struct Bytes(Vec<u8>);
 
 impl Value for Bytes {
@@ -68,7 +68,7 @@ impl Driver<'_> {
         result.map_err(|error| self.failed(name, error.into())).ok()
     }
 
-    /// Records the error of a send, if there is one, and adds the handles that were not sent to the pool.
+    /// Records the error of a failed send, and adds the unsent handles to the pool.
     pub(super) fn note_sent<T>(&mut self, name: &str, result: Result<T, SendError>) {
         if let Err(SendError { error, handles, .. }) = result {
             self.failed(name, error);
@@ -331,13 +331,13 @@ impl Driver<'_> {
         let count = 1 + self.choices.below(3);
         let handles: Vec<_> = (0..count).filter_map(|_| self.handle()).collect();
         let (deadline, allowed) = self.deadline();
-        // Ends go only to the attacker or over the relay. Ends that lie in messages to each other within this process
+        // Ends go only to the attacker or over the relay. Two ends in messages to each other within this process
         // would leak (`docs/reference/limits.md`, *Reference cycles*).
         let has_ends = handles.iter().any(|handle| !matches!(handle, Handle::Fd(_) | Handle::Region(_)));
         let pinned = if has_ends { self.one_of(|pool| &pool.pinned) } else { None };
         let to_relay = self.choices.one_in(2) || has_ends && pinned.is_none();
         let channel = pinned.as_deref().unwrap_or(channel);
-        // Half of the handles go over the link of this process to itself, and are received here again.
+        // Half of the handles go over the link of this process to itself, and come back here.
         if to_relay {
             let Some(relay) = self.relay() else { return };
             let message = Outgoing::new(b"ends").handles(handles);
@@ -408,7 +408,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Takes a channel out of the pool; `None` if there is none or another driver uses it.
+    /// Takes a channel out of the pool; `None` if there is none, or if another driver uses the channel.
     pub(super) fn lone_channel(&mut self) -> Option<Channel> {
         let channel = self.take(|pool| &mut pool.channels)?;
         match Arc::try_unwrap(channel) {

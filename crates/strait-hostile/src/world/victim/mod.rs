@@ -1,8 +1,8 @@
-//! The victim: a process that uses every public call of the library, on objects of its own and on those that the
-//! attacker sent.
+//! The victim: a process that uses every public call of the library, on its own objects and on objects from the
+//! attacker.
 //!
-//! A victim has any number of drivers, each in a thread of its own with choices of its own. All share the objects in
-//! the `Pool`.
+//! A victim has any number of drivers, each in its own thread and with its own choices. All drivers share the objects
+//! in the `Pool`.
 
 mod channels;
 mod objects;
@@ -24,27 +24,28 @@ use strait::{Channel, Deadline, Error, Handle, Interrupter, Listener, Message, O
 use crate::world::choices::Choices;
 use crate::world::ledger::{Actor, Ledger, Word, delay, now};
 
-/// The largest number of objects of each kind that a victim has.
+/// The maximum number of objects of each kind in a victim.
 const MOST: usize = 12;
 
-/// The name of the thread that closes the descriptors which the victim's program took out of messages.
+/// The name of the thread that closes descriptors taken out of messages by the victim's program.
 pub const CLOSER: &str = "own-closer";
 
-/// How long a call that another thread interrupts may take. That thread may have to interrupt other calls first.
+/// How long a call that another thread interrupts may take. The interrupting thread may have to interrupt other calls
+/// first.
 const INTERRUPTED: Duration = Duration::from_secs(1);
 
-/// How much longer than its deadline a call may take.
+/// How much later than its deadline a call may return.
 pub const LATE: Duration = Duration::from_millis(500);
 
-/// An interrupter, which ends a call that waits, and a flag that says whether the call has ended.
+/// An interrupter, which ends a waiting call, and a flag that is set once the call has ended.
 type Wait = (Interrupter, Arc<AtomicBool>);
 
-/// The objects that all drivers of a victim share.
+/// The objects shared by all drivers of a victim.
 #[derive(Default)]
 struct Pool {
     channels: Vec<Arc<Channel>>,
-    /// The channels, also in `channels`, that lead to the attacker and are not sent away. A driver prefers to wait
-    /// for these.
+    /// Channels to the attacker that are also in `channels` and are never sent away. A driver prefers these channels
+    /// for its waits.
     pinned: Vec<Arc<Channel>>,
     sets: Vec<Arc<WaitSet>>,
     traps: Vec<Arc<Traps>>,
@@ -56,7 +57,7 @@ struct Pool {
     pending: Vec<PendingCall>,
     requests: Vec<Request>,
     messages: Vec<Message>,
-    /// Both ends of a channel over a socket of this process to itself, by which ends are sent.
+    /// Both ends of a channel over a socket of this process to itself; ends are sent over it.
     relay: Option<Arc<(Channel, Channel)>>,
 }
 
@@ -65,25 +66,25 @@ struct Pool {
 pub struct Setting {
     /// The options of the victim's channels.
     pub options: Options,
-    /// Whether the victim is in one thread with the attacker. If so, none of its calls waits.
+    /// Whether victim and attacker share one thread. If so, no call of the victim waits.
     pub within: bool,
-    /// The ledger in which calls and mistakes are recorded; `None` within one process, where a mistake panics.
+    /// The ledger for calls and mistakes; `None` within one process, where a mistake panics.
     pub ledger: Option<Arc<Ledger>>,
 }
 
-/// A victim: the objects that it has, and its listener.
+/// A victim: its objects and its listener.
 pub struct Victim {
     pool: Mutex<Pool>,
     setting: Setting,
     listener: Option<Listener>,
-    /// Descriptors that were taken out of messages, sent to the thread that closes them. Closing them is the
-    /// program's business, not the library's.
+    /// Takes descriptors from messages to the thread that closes them. Their close is the program's business, not the
+    /// library's.
     to_close: Option<Sender<Handle>>,
-    /// Calls that wait and are to be ended soon, sent to the thread that interrupts them.
+    /// Takes waiting calls to the thread that interrupts them.
     to_interrupt: Option<Sender<Wait>>,
 }
 
-/// Returns limits so low that an attacker reaches them.
+/// Returns limits that are low enough for an attacker to reach.
 pub fn tight_limits() -> Limits {
     Limits::new()
         .peer(Resource::Memory, 64 << 20)
@@ -111,7 +112,7 @@ fn relay() -> Result<(Channel, Channel), Error> {
 }
 
 impl Victim {
-    /// Returns a victim that has no peer yet.
+    /// Returns a victim without a peer.
     ///
     /// # Errors
     /// None at present.
@@ -127,7 +128,7 @@ impl Victim {
         self.pool.lock().expect("nobody panics with it")
     }
 
-    /// Makes a channel over a socket whose other end the attacker has. A `pinned` channel is never sent away.
+    /// Makes a channel over a socket to the attacker. A `pinned` channel is never sent away.
     pub fn meet(&self, socket: std::os::fd::OwnedFd, pinned: bool) -> Result<(), Error> {
         let channel = Arc::new(self.setting.options.over(socket)?);
         let mut pool = self.pool();
@@ -138,14 +139,14 @@ impl Victim {
         Ok(())
     }
 
-    /// Returns a driver, which acts with these choices. `slot` is its slot for calls in the ledger.
+    /// Returns a driver with these choices. `slot` is its slot for calls in the ledger.
     pub fn driver(&self, choices: Choices, slot: usize) -> Driver<'_> {
         Driver { victim: self, choices, slot, told: false }
     }
 }
 
-/// Starts the thread that closes descriptors which the program took out of messages. It counts each closed one off
-/// the ledger's [`Word::Own`].
+/// Starts the thread that closes descriptors taken out of messages. For each closed descriptor, the thread reduces
+/// the ledger's [`Word::Own`] by one.
 fn start_closer(ledger: Option<Arc<Ledger>>) -> Sender<Handle> {
     let (sender, receiver) = channel::<Handle>();
     let close = move || {
@@ -160,8 +161,8 @@ fn start_closer(ledger: Option<Arc<Ledger>>) -> Sender<Handle> {
     sender
 }
 
-/// Starts the thread that interrupts waiting calls: each two milliseconds after it was sent, until the call has
-/// ended.
+/// Starts the thread that interrupts waiting calls, one after the other: two milliseconds after the thread took a
+/// call, until the call has ended.
 fn start_interrupter() -> Sender<Wait> {
     let (sender, receiver) = channel::<Wait>();
     std::thread::spawn(move || {
@@ -177,7 +178,7 @@ fn start_interrupter() -> Sender<Wait> {
     sender
 }
 
-/// A driver of a victim: one thread, which acts on the victim's objects at random.
+/// A driver of a victim: one thread that acts on the victim's objects at random.
 pub struct Driver<'v> {
     victim: &'v Victim,
     choices: Choices,
@@ -185,8 +186,8 @@ pub struct Driver<'v> {
     told: bool,
 }
 
-/// Adds an object. If there are [`MOST`] objects, it replaces the one at `at` (modulo their number), which is
-/// returned.
+/// Adds an object. If there are [`MOST`] objects, replaces the object at `at` (modulo their number), and returns the
+/// replaced object.
 fn put<T>(into: &mut Vec<T>, one: T, at: usize) -> Option<T> {
     if into.len() < MOST {
         into.push(one);
@@ -209,7 +210,7 @@ impl Driver<'_> {
         self.victim.setting.options
     }
 
-    /// Records a mistake that was found; panics with it if there is no ledger.
+    /// Records a mistake; panics if there is no ledger.
     pub fn find(&self, text: &str) {
         match &self.victim.setting.ledger {
             Some(ledger) => ledger.find(text),
@@ -217,7 +218,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Makes a call that may take `allowed`, records it, and reports a mistake if it took much longer.
+    /// Makes a call that may take `allowed`, and records the call. Reports a mistake if the call took much longer.
     fn call<T>(&self, name: &str, allowed: Duration, call: impl FnOnce() -> T) -> T {
         let Some(ledger) = &self.victim.setting.ledger else {
             if self.told {
@@ -243,7 +244,7 @@ impl Driver<'_> {
         result
     }
 
-    /// Records that a call failed. An error of a system call that Strait should not meet is a mistake.
+    /// Records that a call failed. An unexpected error of a system call is a mistake.
     fn failed(&self, name: &str, error: Error) {
         if let Some(ledger) = &self.victim.setting.ledger {
             ledger.note(Actor::Victim, &format!("{}:   {name}: {error}", self.slot));
@@ -251,15 +252,15 @@ impl Driver<'_> {
         if self.told {
             println!("  {name}: {error}");
         }
-        // A peer may set its socket to accept no descriptors; sending one to it then fails in this way.
+        // A peer may set its socket to accept no descriptors; sending a descriptor then fails with this error.
         let is_refusal = error == Error::System { call: "sendmsg", code: libc::EPERM };
         if let (Error::System { call, code }, false) = (error, is_refusal) {
             self.find(&format!("{name}: {call} was refused with {code}"));
         }
     }
 
-    /// Makes a call without a deadline, which another thread interrupts. Makes no call and returns `None` if there is
-    /// no such thread.
+    /// Makes a call without a deadline, which another thread interrupts. Without such a thread, makes no call and
+    /// returns `None`.
     fn call_until_interrupted<T>(&self, name: &str, channel: &Channel, call: impl FnOnce() -> T) -> Option<T> {
         let sender = self.victim.to_interrupt.as_ref()?;
         let has_ended = Arc::new(AtomicBool::new(false));
@@ -283,14 +284,14 @@ impl Driver<'_> {
         if all.is_empty() { None } else { Some(all[self.choices.below(all.len())].clone()) }
     }
 
-    /// Removes a random object from the pool; `None` if there is none of its kind.
+    /// Removes a random object from the pool; `None` if the pool has none of that kind.
     fn take<T>(&mut self, get: impl Fn(&mut Pool) -> &mut Vec<T>) -> Option<T> {
         let mut pool = self.victim.pool();
         let all = get(&mut pool);
         if all.is_empty() { None } else { Some(all.swap_remove(self.choices.below(all.len()))) }
     }
 
-    /// Adds an object to the pool. If it replaces another object, that is dropped, as a recorded call.
+    /// Adds an object to the pool. Drops the replaced object, if there is one, as a recorded call.
     fn keep<T>(&mut self, get: impl Fn(&mut Pool) -> &mut Vec<T>, one: T) {
         let at = self.choices.below(MOST);
         let replaced = put(get(&mut self.victim.pool()), one, at);
@@ -312,7 +313,7 @@ impl Driver<'_> {
         self.one_of(|pool| &pool.channels)
     }
 
-    /// Adds handles that came in a message to the pool, and closes file descriptors.
+    /// Adds the handles of a message to the pool, and closes file descriptors.
     fn keep_handles(&mut self, handles: Vec<Handle>) {
         for handle in handles {
             match handle {
@@ -325,7 +326,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Has a descriptor closed by the closing thread, which may take any time. Without such a thread, closes it here.
+    /// Has a descriptor closed by the closing thread, since the close may take any time. Without such a thread,
+    /// closes it here.
     fn close(&self, handle: Handle) {
         if let (Some(sender), Some(ledger)) = (&self.victim.to_close, &self.victim.setting.ledger) {
             ledger.add(Word::Own, 1);
@@ -341,7 +343,7 @@ impl Driver<'_> {
             return self.keep(|pool| &mut pool.messages, message);
         }
         if self.choices.one_in(4) {
-            // The message is dropped with its handles in it.
+            // The message is dropped together with its handles.
             return self.call("drop a message", Duration::ZERO, || drop(message));
         }
         if let Ok(handles) = self.call("take_handles", Duration::ZERO, || message.take_handles()) {
@@ -349,7 +351,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Reports a mistake if a message is longer than the largest length that the library allows.
+    /// Reports a mistake if a message is longer than the library allows.
     fn check_length(&self, len: usize) {
         if len > strait::MAX_MESSAGE {
             self.find(&format!("a message of {len} bytes"));
@@ -367,7 +369,7 @@ impl Driver<'_> {
         self.told = told;
     }
 
-    /// Returns whether the choices come from an input that is used up.
+    /// Returns whether the choices come from an input that has ended.
     pub fn is_over(&self) -> bool {
         self.choices.are_over()
     }
@@ -377,7 +379,7 @@ impl Driver<'_> {
         self.choices.one_in(2)
     }
 
-    /// Uses each part of the library for which objects are created once for a process, so that these exist
+    /// Uses each part of the library for which objects are created once for a process, so that these objects exist
     /// afterwards.
     pub fn warm_up(&mut self) {
         self.new_pair();
@@ -397,8 +399,8 @@ impl Driver<'_> {
         self.call("drop of all", Duration::ZERO, || drop(pool));
     }
 
-    /// Makes one random call, or a few that belong together, and records how many descriptors the messages of the pool
-    /// have afterwards.
+    /// Makes one random call, or a few related calls, and records the number of descriptors in the messages of the
+    /// pool.
     pub fn act(&mut self) {
         self.act_once();
         if let Some(ledger) = &self.victim.setting.ledger {

@@ -212,8 +212,8 @@ impl Driver<'_> {
         }
     }
 
-    /// Polls a future up to [`TURNS`] times, with calls of its reactor in between, and drops it. `None` if it did not
-    /// complete.
+    /// Polls a future up to [`TURNS`] times, with calls of its reactor in between, and drops the future. `None` if
+    /// the future did not complete.
     pub(super) fn drive<T>(&self, name: &str, reactor: &Reactor, future: impl Future<Output = T>) -> Option<T> {
         let mut future = pin!(future);
         let mut context = Context::from_waker(Waker::noop());
@@ -287,7 +287,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Makes a dispatcher that serves one channel, runs it for a moment and stops.
+    /// Makes a dispatcher with one channel, runs it for a moment and stops it.
     fn dispatch(&mut self) {
         let Some(channel) = self.lone_channel() else { return };
         let Some(dispatcher) = self.note("Dispatcher::new", Dispatcher::new()) else { return };

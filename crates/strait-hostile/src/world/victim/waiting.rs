@@ -1,4 +1,4 @@
-//! The victim's waits: by each call that can wait, with the usual reaction to each result.
+//! The waits of the victim: by each waiting call, with the usual reaction to each result.
 
 use std::sync::Arc;
 use std::time::Duration;
@@ -10,20 +10,20 @@ use strait::{Channel, Deadline, Error, Message};
 use super::Driver;
 use crate::world::ledger::Word;
 
-/// How long each wait lasts, after which the driver checks whether the phase has changed.
+/// The duration of each wait. After each wait the driver checks whether the phase has changed.
 const SLICE: Duration = Duration::from_millis(60);
 
-/// How many times in a row an error may come that should pass (no descriptors or no memory). More is a mistake, since
-/// there is enough of both.
+/// The maximum number of consecutive errors for lack of descriptors or memory. More errors are a mistake, since there
+/// is enough of both.
 const MOST_PASSING: usize = 20;
 
-/// How a program goes on after an error.
+/// The reaction of a program to an error.
 enum After {
     /// Nothing is wrong: there was nothing to receive, or the call was interrupted.
     Nothing,
     /// The channel can no longer be used.
     Over,
-    /// The error says that the call will succeed later.
+    /// A later call will succeed.
     Passes,
 }
 
@@ -36,7 +36,7 @@ fn after(error: Error) -> After {
 }
 
 impl Driver<'_> {
-    /// Waits, each time by a random one of the calls that can, as long as `more` returns true.
+    /// Waits while `more` returns true, each time by a random waiting call.
     pub fn wait_while(&mut self, more: impl Fn() -> bool) {
         let mut passing = 0;
         while more() {
@@ -54,7 +54,7 @@ impl Driver<'_> {
         }
     }
 
-    /// Does what a program does after an error. Returns true if the call is to be made again.
+    /// Reacts to an error as a program does. Returns true if the program should make the call again.
     fn go_on_after(&mut self, name: &str, error: Error, in_a_row: &mut usize) -> bool {
         self.failed(name, error);
         match after(error) {
@@ -116,7 +116,7 @@ impl Driver<'_> {
         false
     }
 
-    /// Waits for all channels in one wait set, and receives; sleeps by `poll` on the set's descriptor if `polls`.
+    /// Waits for all channels in one wait set, and receives. With `polls`, sleeps by `poll` on the set's descriptor.
     /// Always returns false.
     fn wait_for_all(&mut self, more: &impl Fn() -> bool, polls: bool) -> bool {
         let Some(set) = self.note("WaitSet::new", WaitSet::new()) else { return false };
@@ -188,7 +188,7 @@ impl Driver<'_> {
             }
             Err(Error::TimedOut) => {}
             Err(error) => {
-                // A process that connected and was refused.
+                // A connecting process was refused.
                 self.note_work(100_000);
                 self.failed("accept, waiting", error);
             }
