@@ -9,7 +9,7 @@ use crate::state::{Process, State, Task};
 /// A step of one process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
-    /// The user publishes a message through the end; or the end finds its ring frozen and follows to the new lane.
+    /// The user publishes a message through the end; or the end finds its ring frozen and continues in the new lane.
     Publish(Process, EndId),
     /// The end commits the record *next*, and so goes on in a larger ring.
     Grow(Process, EndId),
@@ -27,20 +27,20 @@ pub enum Action {
     Task(Process, Task),
     /// The process does the next step of a fuse.
     Fuse(Process),
-    /// A half of the end has nothing to read, or no room, and looks which process would wake it.
+    /// A half of the end has nothing to read, or no room, and finds the process that would wake it.
     Decide(Process, EndId, Half),
     /// A half of the end records its sleep in its sleep word.
     Announce(Process, EndId, Half),
     /// A half of the end looks once more, and sleeps if it still has nothing to do.
     Sleep(Process, EndId, Half),
-    /// The hang-up of the link on which a half of the end sleeps wakes it.
+    /// The link on which a half of the end sleeps hangs up, which wakes the half.
     HangUp(Process, EndId, Half),
     /// The process dies.
     Die(Process),
 }
 
 impl Action {
-    /// Returns whether only a user or bad luck makes the step happen, so that no process may rely on it.
+    /// Returns whether no process may rely on the step, because only a user or bad luck causes it.
     pub fn is_optional(self) -> bool {
         matches!(
             self,
@@ -124,7 +124,8 @@ pub(crate) fn actions(configuration: &Configuration, state: &State, actions: &mu
     }
 }
 
-/// Returns whether a move goes through this end. Meanwhile its owner can use the end, but not send or close it.
+/// Returns whether a move goes through this end. During the move its owner can use the end, but not send or close the
+/// end.
 fn borrowed(state: &State, process: Process, id: EndId) -> bool {
     state.owners[usize::from(process)]
         .ends
@@ -138,14 +139,14 @@ fn ready(state: &State, end: &End) -> bool {
     !state.lane(end.tx).pending(side) && !state.lane(end.rx).pending(side)
 }
 
-/// Returns the process that would receive an end sent through `end`; `None` if no end can be sent through it now.
+/// Returns the process that would receive an end sent through `end`; `None` if `end` can carry no end now.
 pub(crate) fn can_carry(configuration: &Configuration, state: &State, end: &End) -> Option<Process> {
     let lane = state.lane(end.tx);
     let pending = lane.pending(end.id.side());
     if end.tx_closed {
         None
     } else if pending && configuration.breakage == Breakage::CarryOverPending {
-        // The lane names the process that will have the other end.
+        // The lane names the future process of the other end.
         Some(lane.at[lane.moved])
     } else if pending {
         None
@@ -166,8 +167,8 @@ pub(crate) fn readable(state: &State, end: &End) -> bool {
     !ring.records.is_empty() || ring.seal.is_some() || state.alone(end.rx, end.id.side())
 }
 
-/// Returns whether a publish would do something else than wait: there is room, a seal to follow, or no process that
-/// would read the message.
+/// Returns whether a publish would not wait: there is room, a seal to follow, or no process that would read the
+/// message.
 pub(crate) fn writable(state: &State, end: &End) -> bool {
     let ring = &state.lane(end.tx).rings[end.id.side()];
     end.tx_closed || ring.records.is_empty() || ring.seal.is_some() || state.alone(end.tx, end.id.side())

@@ -1,6 +1,6 @@
-//! The configurations that are explored, and what each must show.
+//! The explored configurations, and what each must show.
 //!
-//! Processes have numbers. Channel 0 is the channel whose ends are watched; the other channels carry its ends.
+//! Processes have numbers. Channel 0 is the watched channel; the other channels carry its ends.
 
 use crate::configuration::{Configuration, User};
 use crate::met::Met;
@@ -35,8 +35,8 @@ pub fn carrier_moves() -> Configuration {
         .carrier(1, 2)
 }
 
-/// Returns a configuration: moves as in [`carrier_moves`]; process 0 also writes to channel 1, so it learns early that
-/// the other end of channel 1 moves.
+/// Returns a configuration: moves as in [`carrier_moves`]; process 0 also writes to channel 1, so process 0 learns
+/// early that the other end of channel 1 moves.
 pub fn busy_carrier_moves() -> Configuration {
     Configuration::new(4)
         .channel((0, writes(1).moves(1, &[1])), (3, writes(1)))
@@ -53,13 +53,14 @@ pub fn carrier_and_peer_move() -> Configuration {
         .carrier(3, 2)
 }
 
-/// Returns a configuration: end 0a moves to process 2. `a` and `b` say what else the users of the two ends do.
+/// Returns a configuration: end 0a moves to process 2. `a` and `b` are the other permissions of the users of the two
+/// ends.
 pub fn one_moves(a: User, b: User) -> Configuration {
     Configuration::new(3).channel((0, a.moves(1, &[1])), (1, b)).carrier(0, 2)
 }
 
-/// Returns a configuration: process 0 fuses two channels, whose far ends are with processes 1 and 2. `a` and `b` say
-/// what the users of the far ends do.
+/// Returns a configuration: process 0 fuses two channels, whose far ends are with processes 1 and 2. `a` and `b` are
+/// the permissions of the users of the far ends.
 pub fn two_fused(a: User, b: User) -> Configuration {
     Configuration::new(4).channel((1, a), (2, b)).carrier(1, 3).carrier(2, 3).fused_by(0)
 }
@@ -121,7 +122,7 @@ pub fn large_fuses() -> Vec<Case> {
     ]
 }
 
-/// Returns the configurations in which ends move, and no process dies and no socket is full.
+/// Returns the configurations with moves, without deaths and without full sockets.
 pub fn moves() -> Vec<Case> {
     vec![
         case(
@@ -185,7 +186,7 @@ pub fn moves() -> Vec<Case> {
     ]
 }
 
-/// Returns the configurations in which ends are closed, sockets are full, or processes die.
+/// Returns the configurations with closed ends, full sockets, or deaths.
 pub fn troubles() -> Vec<Case> {
     let closing = |user: User| user.closes();
     vec![
@@ -296,7 +297,7 @@ pub fn sleepers() -> Vec<Case> {
     ]
 }
 
-/// Returns the configurations with larger bounds, which take minutes. They are explored only on request.
+/// Returns the configurations with larger bounds. They take minutes, and are explored only on request.
 pub fn large() -> Vec<Case> {
     vec![
         case(

@@ -1,11 +1,11 @@
-//! The bounds of a run: which process has which ends at the start, and what may happen to the ends.
+//! The bounds of a run: the processes of the ends at the start, and what may happen to the ends.
 
 use crate::breakage::Breakage;
 use crate::end::EndId;
 use crate::lane::Half;
 use crate::state::Process;
 
-/// What the users of an end may do with it, wherever the end is.
+/// What the users of an end may do with the end, in whichever process.
 #[derive(Clone, Debug, Default)]
 pub struct User {
     /// The number of messages that the users may publish.
@@ -18,9 +18,10 @@ pub struct User {
     pub closes: bool,
     /// The number of times that the ring of the end may grow.
     pub grows: u8,
-    /// Whether the reading side of the end sleeps when there is nothing to read; otherwise it looks again and again.
+    /// Whether the reading side of the end sleeps when there is nothing to read; otherwise that side looks again and
+    /// again.
     pub sleeps: bool,
-    /// Whether the ring of the end has room for one message only, and its writing side sleeps until there is room.
+    /// Whether the ring of the end has room for one message only. If so, its writing side sleeps until there is room.
     pub waits: bool,
 }
 
@@ -40,12 +41,12 @@ pub struct Configuration {
     pub processes: u8,
     /// The channels at the start.
     pub channels: Vec<Channel>,
-    /// The process that fuses two channels into channel 0, and holds both far ends at the start; `None` if no channels
-    /// are fused.
+    /// The process that fuses two channels into channel 0, and holds both far ends at the start; `None` if no
+    /// channels are fused.
     pub fuser: Option<Process>,
     /// The processes that may die.
     pub mortal: Vec<Process>,
-    /// The number of these processes that may die.
+    /// The maximum number of deaths among these processes.
     pub deaths: u8,
     /// The number of times that a socket may be full.
     pub fulls: u8,
@@ -115,7 +116,7 @@ impl Configuration {
         self
     }
 
-    /// Adds a channel between two processes through which ends are sent, and nothing else.
+    /// Adds a channel between two processes that only carries ends.
     pub fn carrier(self, a: Process, b: Process) -> Self {
         self.channel((a, User::idle()), (b, User::idle()))
     }

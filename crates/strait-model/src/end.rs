@@ -1,4 +1,4 @@
-//! Ends and messages: what one process owns, and can give to another.
+//! Ends and messages: the possessions of one process, which can give them to another.
 
 use std::fmt;
 
@@ -15,12 +15,13 @@ impl EndId {
         Self(channel * 2 + side)
     }
 
-    /// Returns the number of the channel that has this end.
+    /// Returns the number of the channel of this end.
     pub fn channel(self) -> u8 {
         self.0 / 2
     }
 
-    /// Returns the side of the end, 0 or 1. The end writes the ring with this number in each lane, and reads the other.
+    /// Returns the side of the end, 0 or 1. In each lane, the end writes the ring with this number, and reads the
+    /// other ring.
     pub fn side(self) -> usize {
         usize::from(self.0 % 2)
     }
@@ -30,7 +31,7 @@ impl EndId {
         Self(self.0 ^ 1)
     }
 
-    /// Returns the row of this end in tables with one row for each end.
+    /// Returns the index of this end in tables with one row for each end.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -43,16 +44,16 @@ impl fmt::Debug for EndId {
     }
 }
 
-/// A message. Its payload is its number, counted from 0 for each end that writes.
+/// A message. Its payload is its number, counted from 0 for each writing end.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Message {
     /// The number of the message: how many messages the sending end had written before.
     pub number: u8,
-    /// The end that travels in the message, with its backlog and the ends in it.
+    /// The end in the message, with its backlog and the ends in the backlog.
     pub carried: Option<Box<End>>,
 }
 
-/// What the owner of an end knows about what the end can still read.
+/// The owner's knowledge of what an end can still read.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Reading {
     /// More messages may arrive.
@@ -63,36 +64,36 @@ pub enum Reading {
     Closed,
 }
 
-/// How far a half of an end (its reading or its writing side) is with falling asleep.
+/// The state of a half of an end (its reading or its writing side) on the way to sleep.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Sleep {
     /// The half is awake.
     Awake,
-    /// The half has looked at the transfer word, and so decided how it will sleep, and on the link to which process.
+    /// The half has read the transfer word, and so decided how to sleep, and on the link to which process.
     Decided(Word, Process),
-    /// The half has recorded its sleep in the sleep word, and looks once more before it sleeps.
+    /// The half has recorded its sleep in the sleep word, and will look once more before it sleeps.
     Announced(Word, Process),
     /// The half sleeps on the link to the given process.
     Asleep(Process),
 }
 
-/// An end: what its owner knows about it, and what travels with it when it moves.
+/// An end, as its owner knows it, and everything that moves with the end.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct End {
     /// The channel and the side of this end.
     pub id: EndId,
-    /// The lane in which this end writes.
+    /// The lane of the ring that this end writes.
     pub tx: LaneId,
-    /// The lane from which this end reads. While this end follows a move of the other end, `rx` may be older or newer
-    /// than `tx`.
+    /// The lane of the ring that this end reads. While this end follows a move of the other end, `rx` may be older or
+    /// newer than `tx`.
     pub rx: LaneId,
-    /// The messages that were drained from older lanes, the oldest first. They are read before those in the ring.
+    /// The messages drained from older lanes, the oldest first. The end receives them before those in the ring.
     pub backlog: Vec<Message>,
     /// What this end can still read.
     pub reading: Reading,
     /// Whether this end knows that the other end reads nothing more.
     pub tx_closed: bool,
-    /// Whether this end arrived on a lane that had been abandoned: the other end has seen *peer closed*.
+    /// Whether the lane of this end was abandoned before the end arrived: the other end has seen *peer closed*.
     pub dead: bool,
     /// Whether this end is in a message and no process has claimed it.
     pub in_flight: bool,
@@ -102,7 +103,7 @@ pub struct End {
     pub sleep: [Sleep; 2],
 }
 
-/// An operation on an end that takes its owner several steps.
+/// An operation of several steps on an end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Doing {
     /// No operation is in progress.
@@ -111,19 +112,19 @@ pub enum Doing {
     Moving(Move),
     /// The owner closes the end; the next step seals the ring that the end writes.
     ClosingOut,
-    /// The owner closes the end; the next step drops what is unread and seals the ring that the end reads.
+    /// The owner closes the end; the next step drops unread messages and seals the ring read by the end.
     ClosingIn,
 }
 
 /// A move in progress: an end is being sent to another process.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Move {
-    /// The end through which the message with the moving end is sent.
+    /// The end that carries the message with the moving end.
     pub carrier: EndId,
-    /// The process to which the source means to send the end.
+    /// The process that the source sends the end to.
     pub to: Process,
-    /// The end on which the move works now, as an index into [`End::items`]: 0 is the end that is sent, then come those
-    /// in its backlog, each before those in its own backlog.
+    /// The end at work now, as an index into [`End::items`]: 0 is the sent end, then come the ends in its backlog,
+    /// each before those in its own backlog.
     pub item: usize,
     /// The next step of the move.
     pub phase: Phase,
@@ -136,8 +137,8 @@ pub enum Phase {
     Claim,
     /// The source makes the new lane and sets the mark.
     Mark,
-    /// The source reads the incoming ring to its end and freezes it. The values are the new lane, and the lane in which
-    /// the mark stands, if the mark was set.
+    /// The source reads the incoming ring to its end and freezes it. The values are the new lane, and the lane with
+    /// the mark, if the mark was set.
     Drain(LaneId, Option<LaneId>),
     /// Only with a deliberate error: the source sets the mark after it froze the incoming ring.
     LateMark(LaneId),
@@ -147,7 +148,7 @@ pub enum Phase {
     Commit,
     /// The source calls the move off, and sets each new lane to *cancelled*.
     CallOff {
-        /// Whether the end is closed afterwards, because the channel that should have carried it has no other end.
+        /// Whether the end is closed afterwards, because the channel of the carrier has no other end.
         close: bool,
     },
 }
@@ -169,7 +170,7 @@ impl End {
         }
     }
 
-    /// Returns the lane in which a half of this end works, and the number of its ring there.
+    /// Returns the lane and the number of the ring in which a half of this end works.
     pub fn place(&self, half: Half) -> (LaneId, usize) {
         match half {
             Half::Reader => (self.rx, 1 - self.id.side()),

@@ -1,4 +1,4 @@
-//! Lanes and their rings: the memory that two processes share.
+//! Lanes and their rings: the memory shared by two processes.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -13,7 +13,7 @@ pub struct LaneId {
     /// The index of the lane in [`State::lanes`](crate::state::State::lanes);
     /// [`State::tidy`](crate::state::State::tidy) may change it.
     pub place: u8,
-    /// The number of the lane in counter-examples. States that differ only in such numbers are equal.
+    /// The number of the lane in counter-examples. States with a difference in such numbers only are equal.
     pub name: u8,
 }
 
@@ -58,12 +58,12 @@ pub enum Record {
     Next,
 }
 
-/// The seal: the record that ends a ring. It is set once, by compare-and-swap on the first empty header of the ring.
+/// The seal: the record at the end of a ring, set once by compare-and-swap on the first empty header of the ring.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Seal {
-    /// The mark: the producer set this seal because its end moved. The consumer goes on in the given lane.
+    /// The mark: the producer set this seal because its end moved. The consumer continues in the given lane.
     Moved(LaneId),
-    /// The consumer set this seal because its end moved. The producer goes on in the given lane.
+    /// The consumer set this seal because its end moved. The producer continues in the given lane.
     Frozen(LaneId),
     /// The producer set this seal because its end was closed.
     ClosedByWriter,
@@ -71,7 +71,7 @@ pub enum Seal {
     ClosedByReader,
 }
 
-/// The side of a ring that can sleep: its consumer or its producer. Each has a sleep word of its own.
+/// The sleeping side of a ring: its consumer or its producer. Each has a sleep word of its own.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Half {
     /// The consumer of the ring, which sleeps until there is something to read.
@@ -86,37 +86,36 @@ pub enum Word {
     /// The half is awake.
     #[default]
     Nobody,
-    /// The half sleeps on the link to the process that it takes for its peer.
+    /// The half sleeps on the link to its peer, as the half knows its peer.
     Plain,
-    /// The half sleeps relayed: the lane is pending, so it sleeps on the link to the source, and the source has to wake
-    /// it.
+    /// The half sleeps relayed: the lane is pending, so the half sleeps on the link to the source, and the source
+    /// must wake the half.
     Via,
 }
 
-/// One direction of a lane, without the records that were read already.
+/// One direction of a lane, without the records already read.
 #[derive(Clone, PartialEq, Eq, Hash, Default)]
 pub struct Ring {
-    /// The records that were published and not read yet, the oldest first.
+    /// The published records that were not read yet, the oldest first.
     pub records: Vec<Record>,
     /// The seal behind the last record, if the ring has ended.
     pub seal: Option<Seal>,
-    /// The sleep words of the ring: that of its consumer, then that of its producer.
+    /// The sleep words of the consumer and of the producer.
     pub words: [Word; 2],
 }
 
-/// The transfer state of a lane, which its transfer word holds: how far the move of the end is for which the lane was
-/// made.
+/// The transfer state of a lane, in its transfer word: the progress of the move for which the lane was made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum TransferState {
     /// The source still has the end. The state can become handed over, claimed, cancelled or abandoned.
     Pending,
-    /// The source has committed the message that carries the end.
+    /// The source has committed the message with the end.
     HandedOver,
     /// The new process of the end has taken the end out of its message.
     Claimed,
     /// The source died before the hand-over, and the other end has given the lane up.
     Abandoned,
-    /// The source called the move off: the lane is an ordinary one between the other end and the source.
+    /// The source cancelled the move: the lane is an ordinary lane between the other end and the source.
     Cancelled,
 }
 
@@ -127,25 +126,24 @@ pub struct Lane {
     pub id: LaneId,
     /// The two rings. The end on side *s* writes ring *s* and reads the other.
     pub rings: [Ring; 2],
-    /// The transfer state: how far the move is for which the lane was made.
+    /// The transfer state: the progress of the move for which the lane was made.
     pub transfer: TransferState,
     /// The process that made the lane: the source of the move.
     pub source: Process,
-    /// The side (0 or 1) whose end moves into the lane. 2 in the lane that joins the far ends of two fused channels,
-    /// where neither end moves.
+    /// The side (0 or 1) of the end that moves into the lane. 2 in the lane between the far ends of two fused
+    /// channels, where neither end moves.
     pub moved: usize,
     /// The process at each side once the end is handed over.
     pub at: [Process; 2],
 }
 
 impl Lane {
-    /// Returns whether the lane is pending for the end on `side`: a move is in progress, and the end on `side` is not
-    /// the one that moves.
+    /// Returns whether the lane is pending for the end on `side`: a move of the other end is in progress.
     pub fn pending(&self, side: usize) -> bool {
         self.transfer == TransferState::Pending && side != self.moved
     }
 
-    /// Returns the process that the end on `side` takes for its peer; `None` if the lane was abandoned.
+    /// Returns the peer of the end on `side`, as that end knows it; `None` if the lane was abandoned.
     pub fn peer(&self, side: usize) -> Option<Process> {
         if side == self.moved {
             return Some(self.at[1 - side]);

@@ -1,21 +1,20 @@
-//! A model of how channel ends move between processes. It explores every order of steps, with processes that die
-//! between any two steps.
+//! A model of how channel ends move between processes. The model explores every order of steps, with deaths of
+//! processes between any two steps.
 //!
-//! The model is a program of its own, not the code that ships. It says what each process may do next. The model checker
-//! [`stateright`] visits every state that can come about within bounds (a
-//! [configuration](configuration::Configuration)). In each state it checks the [`properties`]. If a property does not
-//! hold, the checker shows a shortest sequence of steps that leads to a violation. The ring that ships is checked on
-//! its own, with weak memory, in `strait`'s `ring/tests/model.rs`; here every step is atomic, and every process sees
-//! its effect at once.
+//! The model is a program of its own, not the code that ships. The model says what each process may do next. The
+//! model checker [`stateright`] visits every state within bounds (a [configuration](configuration::Configuration)),
+//! and checks the [`properties`] in each state. If a property does not hold, the checker shows a shortest sequence of
+//! steps that leads to a violation. The ring that ships is checked on its own, with weak memory, in `strait`'s
+//! `ring/tests/model.rs`; here every step is atomic, and every process sees the effect of a step at once.
 //!
-//! The module [`links`] is a second model, of rules that are planned: which links two processes have, and when the
-//! links close. It was written before the machines of [`strait_proto`], and has a protocol of its own. The module
-//! [`world`] has none: it runs those machines.
+//! The module [`links`] is a second model, of planned rules: which links two processes have, and when the links
+//! close. It was written before the machines of [`strait_proto`], and has a protocol of its own. The module [`world`]
+//! runs those machines.
 //!
 //! # The protocol
 //!
 //! A **lane** is two rings, one each way, and a word, the *transfer word*. Of each ring, one end is the *writer* (the
-//! producer) and the other the *reader* (the consumer). A ring ends with at most one **seal**, which is set by
+//! producer) and the other the *reader* (the consumer). A ring ends with at most one **seal**, set by
 //! compare-and-swap on the ring's first empty header. Publishing is a compare-and-swap on the same header, so nothing
 //! is published behind a seal.
 //!
@@ -35,8 +34,7 @@
 //!
 //! The transfer word changes once from *pending*, and once more from *handed over* to *claimed*; always by
 //! compare-and-swap. The other end takes the source for its peer while the word is *pending* or *cancelled*, and the
-//! end's new process once the word is *handed over* or *claimed*. The link to that peer is the one whose hang-up
-//! counts.
+//! end's new process once the word is *handed over* or *claimed*. Only the hang-up of the link to that peer counts.
 //!
 //! Process A sends end *a* through its end *x* of another channel, whose other end is in process C. The other end of
 //! *a* is *b*:
@@ -55,34 +53,34 @@
 //!    *cancelled*, and the send would block. If *x* has no other end any more, *a* is closed instead.
 //! 6. **Hand over**: A sets each new lane to *handed over*, and wakes *b* if *b* sleeps relayed (below).
 //!
-//! *b* reads on in N when it comes to the mark, and writes on in N when it finds its ring frozen, whichever is first.
-//! *b* may publish in N at once, but while N is pending *b* can neither be sent nor carry an end. When C receives *a*
-//! (or drops it), C sets *claimed*, or finds *abandoned*. In the second case the backlog can be read, and *peer closed*
-//! follows. An end looks whether a link is down only when it has read the last record, and when it has found no seal on
-//! the ring that it writes.
+//! *b* continues to read in N when it comes to the mark, and to write in N when it finds its ring frozen, whichever
+//! is first. *b* may publish in N at once, but while N is pending *b* can neither be sent nor carry an end. When C
+//! receives *a* (or drops it), C sets *claimed*, or finds *abandoned*. In the second case the backlog can be read,
+//! and *peer closed* follows. An end looks whether a link is down only after the last record, and after it found no
+//! seal on the ring that it writes.
 //!
-//! An end that **sleeps** says so in the sleep word of the ring. The word is *plain* if the end sleeps on the link to
-//! its peer. It is *relayed* ([`Word::Via`](lane::Word::Via)) if the lane is pending, and the end sleeps on the link to
-//! the source. Then the end looks once more at the ring and at the transfer word. A process that has published takes
-//! the sleep word if it is *plain*. Only then does it look at the transfer word to see which process is the peer, and
-//! wakes that process. A *relayed* sleep word stays: the source takes it by compare-and-swap after *handed over* or
-//! *cancelled*, in both rings; or the death of the source wakes the sleeper. A writer that waits for room has a sleep
-//! word of its own; freezing or closing a ring wakes the writer too.
+//! An end that **sleeps** records that in the sleep word of the ring. The word is *plain* if the end sleeps on the
+//! link to its peer. The word is *relayed* ([`Word::Via`](lane::Word::Via)) if the lane is pending, and the end
+//! sleeps on the link to the source. Then the end looks once more at the ring and at the transfer word. A process
+//! that has published takes a *plain* sleep word. Only then does the process read in the transfer word which process
+//! is the peer, and wakes the peer. A *relayed* sleep word stays: the source takes the word by compare-and-swap after
+//! *handed over* or *cancelled*, in both rings; or the death of the source wakes the sleeper. A writer that waits for
+//! room has a sleep word of its own; freezing or closing a ring wakes the writer too.
 //!
 //! # Two channels are fused
 //!
-//! Process F has the near ends of two channels, A–b and c–D: its own ends b and c. F begins a move of b and of c within
-//! itself, and does not hand over; so both far ends, A and D, are held. These are moves as above, and the model begins
-//! after them. F then does these steps:
+//! Process F has the near ends of two channels, A–b and c–D: its own ends b and c. F begins a move of b and of c
+//! within itself, and does not hand over; so both far ends, A and D, are held. These are moves as above, and the
+//! model begins after them. F then does these steps:
 //!
-//! 1. F takes what A wrote, and freezes that ring towards a new lane N; then it does so with D.
-//! 2. F commits for A what D wrote. Behind it F puts a mark, so that A reads on in N; then it does so for D with what A
-//!    wrote.
+//! 1. F takes what A wrote, and freezes that ring towards a new lane N; then F does the same for D.
+//! 2. F commits for A what D wrote. Behind that F puts a mark, so that A continues to read in N; then F does the same
+//!    for D with what A wrote.
 //! 3. F hands N over. N was pending for both far ends, so F wakes both sides of N.
 //!
-//! If F finds one far end closed or dead before A is frozen, no lane N is needed: the other far end gets what the first
-//! one wrote, and its channel is closed. If F finds D closed after that, F stands in for D in N: it closes that side of
-//! N.
+//! If F finds one far end closed or dead before A is frozen, no lane N is needed: the other far end gets everything
+//! that the first far end wrote, and its channel is closed. If F finds D closed after that, F stands in for D in N
+//! and closes that side of N.
 //!
 //! # Where it is
 //!
@@ -98,10 +96,11 @@
 //! | `tidy` | makes states equal that differ only in the numbers of lanes |
 //!
 //! A step of the model is one atomic operation on shared memory, together with everything that its process does
-//! privately before. So *make* and *mark* are one step, because no process looks for a lane before a mark names it.
-//! *Drain* and *freeze* are one step too, because no other process sees what was read. One configuration drains record
-//! by record to show that it makes no difference. The model has no sockets: what step 1 sends arrives before the mark
-//! that names the lane, as it does in the library, where it is sent first.
+//! privately before. So *make* and *mark* are one step, because no process looks for a lane before a mark names the
+//! lane. *Drain* and *freeze* are one step too, because no other process sees which records were read. One
+//! configuration drains record by record to show that this makes no difference. The model has no sockets: the
+//! announcement of step 1 arrives before the mark that names the lane. In the library the announcement also arrives
+//! first, because it is sent first.
 //!
 //! # What must hold
 //!
@@ -112,22 +111,22 @@
 //! - A lane is pending only while its source is at work on it or dead. A move can always take its next step, so no end
 //!   waits for an idle process. Only the move of an end, or through an end, waits for another move.
 //!
-//! In every state where nothing more happens unless a user wants something (at rest):
-//! - Everything that was written has been received, unless its reader is closed or dead.
-//! - *Peer closed* has been seen where the other end is closed, died, or was in a message that no process will receive;
-//!   and nowhere else.
+//! In every state in which only a user can cause the next step (at rest):
+//! - Every written message has been received, unless its reader is closed or dead.
+//! - *Peer closed* has been seen where the other end is closed, died, or was in a message that no process will
+//!   receive; and nowhere else.
 //! - No operation is in progress, and no end sleeps with something to read, or with room.
 //!
 //! Two deaths are exceptions to the first rule at rest:
 //! - If the source of an end dies between the commit and the hand-over, the end may arrive dead: its backlog is read,
-//!   then both ends see *peer closed*. What the other end had written behind the backlog is lost.
-//! - If the process that fuses two channels dies before the hand-over, both far ends see *peer closed*. What that
-//!   process had drained is lost.
+//!   then both ends see *peer closed*. Messages that the other end wrote behind the backlog are lost.
+//! - If the process that fuses two channels dies before the hand-over, both far ends see *peer closed*. Messages that
+//!   the process had drained are lost.
 //!
 //! # Reading a counter-example
 //!
-//! A counter-example alternates between what is new in the state and the step (`=>`) that follows. Processes are
-//! numbers, lanes are `L0`, `L1`, …, and `0a` and `0b` are the ends of channel 0. The lines below are the middle of a
+//! A counter-example alternates between the changes of the state and the next step (`=>`). Processes are numbers,
+//! lanes are `L0`, `L1`, …, and `0a` and `0b` are the ends of channel 0. The lines below are the middle of a
 //! counter-example from `cargo test -p strait-model neither -- --nocapture`, in which neither of two moves gives way:
 //!
 //! ```text
@@ -145,18 +144,18 @@
 //! - Weak memory, and the insides of a ring: see `ring/tests/model.rs` in `strait`.
 //! - Hostile processes. All processes keep to the protocol until they die.
 //! - The making of links: two processes have a link as soon as a lane joins them, and the link is down when either
-//!   process is dead. A source that dies after it has told only one of two processes of a link is not modelled; no mark
-//!   had named its lane then.
-//! - The end of unused lanes: the model forgets a lane that was made and is not needed (a lost race, a move called
-//!   off). The library has to tell the process that was told of the lane.
+//!   process is dead. The model does not have the death of a source that has told only one of two processes of a
+//!   link; no mark has named its lane at that time.
+//! - The end of unused lanes: the model forgets a lane that was made and is not needed (a lost race, a cancelled
+//!   move). The library must tell the process to which it announced the lane.
 //! - Descriptors other than ends, sizes, and credit. A ring has room for one message, or without bounds.
 //! - Endless attempts: a user may try again and again to send an end whose unread messages hold the other end of the
 //!   carrier, and each attempt is called off.
 //!
 //! # The configurations
 //!
-//! Every property holds in all of them. `cargo test` explores those of the first table, in half a minute; `cargo test
-//! -p strait-model -- --ignored` explores those of the second, in four minutes. *Fused* channels are joined into one.
+//! Every property holds in all configurations. `cargo test` explores the first table, in half a minute; `cargo test
+//! -p strait-model -- --ignored` explores the second, in four minutes. *Fused* channels are joined into one.
 //!
 //! | configuration | states |
 //! |---|--:|

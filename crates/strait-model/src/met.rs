@@ -1,24 +1,23 @@
-//! The situations that came about in a run. A configuration that never reaches the situations it is made for proves
-//! nothing.
+//! The situations in a run. A configuration proves nothing if it never reaches its situations.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// A situation that some configuration must reach. A run notes those that came about, so a test can see that the
-/// configuration shows what it is made for.
+/// A situation that some configuration must reach. A run notes its situations, so that a test can check that the
+/// configuration shows its purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
 pub enum Met {
     /// An end published a message and found its ring frozen.
     PublishFrozen,
-    /// An end was being closed and found its outgoing ring frozen.
+    /// A closing end found its outgoing ring frozen.
     CloseFrozen,
-    /// An end was to go on in a larger ring (*next*) and found its ring frozen.
+    /// An end that had to continue in a larger ring (*next*) found its ring frozen.
     NextFrozen,
     /// A drain read the record *next*, and so went on in the larger ring.
     NextDrained,
     /// Both ends moved at once, and this end had to give way.
     Lost,
-    /// A move was to set its mark and found the ring frozen.
+    /// A move that had to set its mark found the ring frozen.
     MarkFrozen,
     /// A mark or a message found the ring closed by its consumer.
     ReaderClosed,
@@ -30,21 +29,21 @@ pub enum Met {
     ClaimedDead,
     /// A source called a move off.
     CalledOff,
-    /// The message that carries an end found its ring frozen.
+    /// The message with an end found its ring frozen.
     CommitFrozen,
-    /// An end in the backlog of a moving end was moved with it.
+    /// An end in the backlog moved together with the moving end.
     Nested,
-    /// An end in the backlog could not be moved, because one of its lanes was pending.
+    /// An end in the backlog could not move, because one of its lanes was pending.
     NestedRefused,
     /// A half of an end slept relayed: on the link to the source.
     SleptVia,
-    /// A process found the sleep word of a half that sleeps relayed, and left it to the source.
+    /// A process found the sleep word of a half that sleeps relayed, and left the word to the source.
     LeftVia,
     /// A consumer was woken.
     Woken,
     /// A producer that waited for room was woken, by room or by a seal.
     WokenForRoom,
-    /// A source took the sleep word of a half that slept relayed, and woke it.
+    /// A source took the sleep word of a half that slept relayed, and woke the half.
     WokenVia,
 }
 
@@ -70,7 +69,7 @@ const EVERY: [Met; 19] = [
     Met::WokenVia,
 ];
 
-/// The situations ([`Met`]) that came about in a run.
+/// The situations ([`Met`]) reached in a run.
 #[derive(Debug, Default)]
 pub struct Seen(AtomicU32);
 
@@ -79,7 +78,7 @@ impl Seen {
         self.0.fetch_or(1 << what as u32, Relaxed);
     }
 
-    /// Returns the situations that came about so far.
+    /// Returns the situations reached so far.
     pub fn all(&self) -> Vec<Met> {
         let bits = self.0.load(Relaxed);
         EVERY.into_iter().filter(|&what| bits & (1 << what as u32) != 0).collect()

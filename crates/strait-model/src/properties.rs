@@ -10,12 +10,12 @@ use crate::met::Seen;
 use crate::state::{Fuse, Process, State, Task, Wrong};
 use crate::steps;
 
-/// The protocol in one configuration, as the model checker takes it.
+/// The protocol in one configuration, in the form for the model checker.
 #[derive(Debug)]
 pub struct Protocol {
     /// The bounds of the run.
     pub configuration: Configuration,
-    /// The situations that came about so far.
+    /// The situations reached so far.
     pub seen: Seen,
 }
 
@@ -25,7 +25,7 @@ pub const IN_ORDER: &str = "messages arrive in order, each once";
 pub const CLOSED_LAST: &str = "peer closed comes after everything that was written";
 /// `ONE_OWNER`: each end is in one place, with a process or in a message.
 pub const ONE_OWNER: &str = "an end is in one place";
-/// `OWN_LANES`: a process uses only lanes of which it was told.
+/// `OWN_LANES`: a process uses only lanes announced to it.
 pub const OWN_LANES: &str = "an end is on a lane that its process has";
 /// `NO_IDLE_SOURCE`: no end waits for the move of an idle process.
 pub const NO_IDLE_SOURCE: &str = "a lane is pending only while its source is at work";
@@ -36,7 +36,7 @@ pub const ALL_ARRIVED: &str = "at rest, everything has arrived";
 pub const CLOSED_SEEN: &str = "at rest, peer closed was seen if and only if the other end is gone";
 /// `ALL_IDLE`: where nothing more happens unless a user acts, no operation is in progress.
 pub const ALL_IDLE: &str = "at rest, everybody is idle";
-/// `NO_SLEEPER`: where nothing more happens unless a user acts, no end sleeps that has something to read, or room.
+/// `NO_SLEEPER`: at rest, no end sleeps with something to read, or with room.
 pub const NO_SLEEPER: &str = "at rest, nobody sleeps with something to read, or with room";
 
 impl Model for Protocol {
@@ -143,7 +143,7 @@ fn no_idle_source(state: &State) -> bool {
     })
 }
 
-/// Returns an end that some process owns. At rest, an end in a message is in one that no process will receive.
+/// Returns an end of some process. At rest, an end in a message is in a message that no process will receive.
 fn owner(state: &State, id: EndId) -> Option<&End> {
     state.ends().map(|(_, end)| end).find(|end| end.id == id)
 }

@@ -1,5 +1,5 @@
-//! The search through every state of a model, and the cases that are searched: shared by the model of the protocol and
-//! the model of the rules for links.
+//! The search through every state of a model, and its cases: shared by the model of the protocol and the model of the
+//! rules for links.
 
 use std::fmt::Debug;
 use std::hash::Hash;
@@ -7,7 +7,7 @@ use std::time::Instant;
 
 use stateright::{Checker, HasDiscoveries, Model, Path};
 
-/// A configuration `C` of a model and its expected result; `M` are the situations that can come about in the model.
+/// A configuration `C` of a model and its expected result; `M` are the situations of the model.
 #[derive(Debug)]
 pub struct Case<C, M> {
     /// The name of the case: a few words.
@@ -16,7 +16,7 @@ pub struct Case<C, M> {
     pub configuration: C,
     /// The situations that must come about in the search.
     pub met: Vec<M>,
-    /// The expected number of different states. The tables of the documentation are made of these numbers.
+    /// The expected number of different states, as in the tables of the documentation.
     pub states: usize,
 }
 
@@ -25,9 +25,9 @@ pub struct Case<C, M> {
 pub struct Report<M> {
     /// The number of different states.
     pub states: usize,
-    /// The properties that do not hold, each with a shortest path to a state that shows it, the shortest path first.
+    /// The violated properties, each with a shortest path to a violation, the shortest path first.
     pub wrong: Vec<(&'static str, String)>,
-    /// The situations that came about.
+    /// The situations reached in the search.
     pub met: Vec<M>,
 }
 
@@ -49,8 +49,8 @@ impl<M: Debug + PartialEq> Report<M> {
 /// The number of states at which a search stops; every configuration has fewer.
 const LIMIT: usize = 8_000_000;
 
-/// Searches the states of a model: `until` the properties that it names are violated, or else all states. `met` returns
-/// the situations that came about.
+/// Searches the states of a model: until the properties in `until` are violated, or else all states. `met` returns
+/// the situations reached.
 pub(crate) fn search<R, M>(model: R, until: HasDiscoveries, met: impl Fn(&R) -> Vec<M>) -> Report<M>
 where
     R: Model + Send + Sync + 'static,
@@ -67,8 +67,7 @@ where
 /// Explores each case to its end and checks its result. Prints the rows of the table in the documentation.
 ///
 /// # Panics
-/// If a property does not hold in a case, a situation did not come about, or the number of states is not the expected
-/// one.
+/// If a case violates a property, does not reach a situation, or does not have the expected number of states.
 #[track_caller]
 pub fn check<C, M: Debug + PartialEq>(cases: Vec<Case<C, M>>, explore: impl Fn(C) -> Report<M>) {
     let mut other = Vec::new();
@@ -84,7 +83,7 @@ pub fn check<C, M: Debug + PartialEq>(cases: Vec<Case<C, M>>, explore: impl Fn(C
     assert!(other.is_empty(), "the table says another number of states; see whether that was meant: {other:#?}");
 }
 
-/// Returns the actions of a path as text, and behind each action the lines of the state that it changed.
+/// Returns the actions of a path as text. Behind each action are the changed lines of the state.
 fn show<S: Debug, A: Debug>(path: Path<S, A>) -> String {
     let (mut text, mut before) = (String::new(), String::new());
     for (state, action) in path.into_vec() {

@@ -1,4 +1,4 @@
-//! A state of the model: every process with what it owns, every lane, and what the model counts.
+//! A state of the model: every process with its possessions, every lane, and the counters of the model.
 
 use crate::end::{End, EndId, Message};
 use crate::lane::{Half, Lane, LaneId, TransferState};
@@ -6,32 +6,33 @@ use crate::lane::{Half, Lane, LaneId, TransferState};
 /// The number of a process.
 pub type Process = u8;
 
-/// Work that a process still has to do and for which it needs no end.
+/// Work that a process still has to do without an end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Debug)]
 pub enum Task {
     /// Set the transfer word of this lane to *handed over*.
     HandOver(LaneId),
-    /// After the hand-over or the cancelling of this lane: wake the given half of the other end, if it sleeps relayed.
+    /// After the hand-over or the cancelling of this lane: wake the given half of the other end, if that half sleeps
+    /// relayed.
     TakeRelayed(LaneId, Half),
-    /// After publishing into a ring or reading from it: take the sleep word of the given [`Half`]. The lane and the
-    /// number of the ring are given. The process to wake is given only with the deliberate error that looks for it too
-    /// early.
+    /// After a publish into a ring or a read from it: take the sleep word of the given [`Half`]. The values are the
+    /// lane, the number of the ring, the half, and the process to wake. The process is given only with the deliberate
+    /// error that looks for it too early.
     TakeWord(LaneId, usize, Half, Option<Process>),
-    /// Wake the half whose sleep word was taken, over the link to its process. The values are those of
+    /// Wake the half whose sleep word was taken, over the link to its process. The values are as for
     /// [`Task::TakeWord`].
     Wake(LaneId, usize, Half, Option<Process>),
 }
 
-/// A process: whether it lives, what it owns, and what it has to do.
+/// A process: whether it lives, its possessions, and its work.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// Whether the process lives.
     pub alive: bool,
-    /// The ends that the process owns, without those in messages and backlogs.
+    /// The ends of the process, without those in messages and backlogs.
     pub ends: Vec<End>,
-    /// The work that the process has to do, besides the operations on its ends.
+    /// The work of the process, besides the operations on its ends.
     pub tasks: Vec<Task>,
-    /// The two channels that the process is fusing, if there are such.
+    /// The two channels that the process is fusing, if it is.
     pub fuse: Option<Fuse>,
 }
 
@@ -42,17 +43,17 @@ impl Owner {
     }
 }
 
-/// Two channels that a process fuses. It holds both far ends, 0a and 0b. The near ends have no name, as their users do
-/// nothing.
+/// Two channels that a process fuses. The process holds both far ends, 0a and 0b. The near ends have no name, as
+/// their users do nothing.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Fuse {
     /// The lane in which each far end is held.
     pub held: [LaneId; 2],
-    /// The lane that will join the far ends, once it is made.
+    /// The lane between the far ends, once it is made.
     pub lane: Option<LaneId>,
-    /// The messages that are committed for each far end: those that the other far end wrote.
+    /// The messages committed for each far end, from the other far end.
     pub prepended: [Vec<Message>; 2],
-    /// Whether each far end has a mark that names the joining lane.
+    /// Whether each far end has a mark that names the lane between the far ends.
     pub told: [bool; 2],
     /// The next step of the fuse.
     pub step: FuseStep,
@@ -61,28 +62,28 @@ pub struct Fuse {
 /// The next step of a fuse. A number is the side, 0 or 1, of a far end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FuseStep {
-    /// Take what this far end wrote, and freeze its ring.
+    /// Take everything that this far end wrote, and freeze its ring.
     Freeze(usize),
-    /// Commit for this far end what the other far end wrote.
+    /// Commit for this far end everything that the other far end wrote.
     Bring(usize),
-    /// Set the mark that tells this far end in which lane it reads on.
+    /// Set the mark that names, for this far end, the lane in which it continues to read.
     Mark(usize),
     /// Hand the joining lane over to both far ends.
     HandOver,
     /// Make the lane in which this far end was held an ordinary lane.
     Cancel(usize),
-    /// Commit for this far end what the other far end wrote; the other one is closed or dead.
+    /// Commit for this far end everything that the other far end wrote; the other far end is closed or dead.
     BringAlone(usize),
     /// Close the channel of this far end, after [`FuseStep::BringAlone`].
     Close(usize),
 }
 
-/// What the model counts about an end, and no process knows.
+/// The counters of the model for an end, unknown to all processes.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
 pub struct Ledger {
-    /// The number of messages that the end published.
+    /// The number of messages published by the end.
     pub written: u8,
-    /// The number of messages that the end received.
+    /// The number of messages received by the end.
     pub received: u8,
     /// Whether the owner of the end closed it.
     pub closed: bool,
@@ -99,11 +100,11 @@ pub struct Ledger {
 /// A state of the model: all processes, all lanes, and what may still happen.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct State {
-    /// Every lane that some process can reach.
+    /// Every lane within reach of some process.
     pub lanes: Vec<Lane>,
     /// Every process, by its number.
     pub owners: Vec<Owner>,
-    /// What the model counts, with one row for each end.
+    /// The counters of the model, with one row for each end.
     pub ledger: Vec<Ledger>,
     /// The number of processes that may still die.
     pub deaths: u8,
@@ -111,28 +112,28 @@ pub struct State {
     pub fulls: u8,
     /// Whether the process that fused two channels died before their far ends were joined.
     pub cut: bool,
-    /// The fault that the last step showed, if there was one.
+    /// The fault in the last step, if there was one.
     pub wrong: Option<Wrong>,
 }
 
-/// A fault that shows in the step that causes it.
+/// A fault, visible in the step that causes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wrong {
-    /// This end received another message than the next one.
+    /// This end received a message out of order.
     Order(EndId),
-    /// This end saw *peer closed* before it had received all that the other end had written.
+    /// This end saw *peer closed* before it had received everything that the other end wrote.
     ClosedEarly(EndId),
-    /// A process claimed this end, which another process has.
+    /// A process claimed this end, although another process has the end.
     OwnedTwice(EndId),
 }
 
 impl State {
-    /// Returns an end that `process` owns; `None` if the end is in a message or with another process.
+    /// Returns an end of `process`; `None` if the end is in a message or with another process.
     pub fn owned(&self, process: Process, id: EndId) -> Option<&End> {
         self.owners[usize::from(process)].ends.iter().find(|end| end.id == id)
     }
 
-    /// Returns an end that `process` owns, to be changed. Panics if `process` does not own the end.
+    /// Returns an end of `process`, for changes. Panics if `process` does not own the end.
     pub fn owned_mut(&mut self, process: Process, id: EndId) -> &mut End {
         self.owners[usize::from(process)].ends.iter_mut().find(|end| end.id == id).expect("the process has the end")
     }
@@ -142,13 +143,13 @@ impl State {
         &self.lanes[usize::from(id.place)]
     }
 
-    /// Returns the lane with this id, to be changed.
+    /// Returns the lane with this id, for changes.
     pub fn lane_mut(&mut self, id: LaneId) -> &mut Lane {
         &mut self.lanes[usize::from(id.place)]
     }
 
-    /// Adds a lane that `source` made for the move of the end on the side `moved` (2: neither end moves), and returns
-    /// its id. `at` is the process at each side once the end is handed over.
+    /// Adds a lane made by `source` for the move of the end on side `moved` (2: neither end moves), and returns its
+    /// id. `at` is the process at each side after the hand-over.
     pub fn add_lane(&mut self, transfer: TransferState, source: Process, moved: usize, at: [Process; 2]) -> LaneId {
         let name = self.lanes.iter().map(|lane| lane.id.name + 1).max().unwrap_or(0);
         let id = LaneId { place: self.lanes.len() as u8, name };
@@ -161,8 +162,7 @@ impl State {
         self.owners[usize::from(process)].alive
     }
 
-    /// Returns whether the end on `side` of a lane has no live peer there. Then nothing more arrives in the lane than
-    /// what is there.
+    /// Returns whether the end on `side` of a lane has no live peer there. Then nothing more arrives in the lane.
     pub fn alone(&self, lane: LaneId, side: usize) -> bool {
         self.lane(lane).peer(side).is_none_or(|peer| !self.alive(peer))
     }
@@ -174,14 +174,14 @@ impl State {
         ends.sort_by_key(|end| end.id);
     }
 
-    /// Takes an end from the process that owns it, and returns the end. Panics if `process` does not own it.
+    /// Takes an end from its owner `process`, and returns the end. Panics if `process` does not own the end.
     pub fn take(&mut self, process: Process, id: EndId) -> End {
         let ends = &mut self.owners[usize::from(process)].ends;
         let at = ends.iter().position(|end| end.id == id).expect("the process has the end");
         ends.remove(at)
     }
 
-    /// Returns every end that a process owns, with the number of the process. Ends in messages are left out.
+    /// Returns every end of every process, with the number of the process; without ends in messages.
     pub fn ends(&self) -> impl Iterator<Item = (Process, &End)> {
         (0u8..).zip(&self.owners).flat_map(|(process, owner)| owner.ends.iter().map(move |end| (process, end)))
     }

@@ -1,11 +1,11 @@
-//! Makes states equal that differ only in the numbers of their lanes, or in lanes that no process can reach.
+//! Makes states equal whose only difference is the numbers of lanes, or lanes out of reach of every process.
 
 use crate::end::{Doing, End, Message, Phase};
 use crate::lane::{Lane, LaneId, Record, Seal};
 use crate::state::{State, Task};
 
 impl State {
-    /// Numbers the lanes in the order in which a walk through the processes finds them, and removes the lanes that no
+    /// Numbers the lanes in the order in which a walk through the processes finds them, and removes lanes that no
     /// process can reach.
     pub fn tidy(&mut self) {
         let mut old = std::mem::take(&mut self.lanes);

@@ -1,4 +1,4 @@
-//! Explores every configuration of the rules for links to its end, and checks that every property holds. With
+//! Explores every configuration of the rules for links completely, and checks that every property holds. With
 //! `--nocapture` the tests print the table of the documentation.
 
 use strait_model::links::catalogue;

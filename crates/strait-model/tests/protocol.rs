@@ -1,4 +1,4 @@
-//! Explores every configuration to its end, and checks that every property holds. With `--nocapture` the tests print
+//! Explores every configuration completely, and checks that every property holds. With `--nocapture` the tests print
 //! the table of the crate's documentation.
 
 use strait_model::catalogue;

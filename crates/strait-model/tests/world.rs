@@ -7,7 +7,7 @@ use strait_model::world::catalogue::{self, Case};
 use strait_model::world::coverage::Coverage;
 use strait_model::world::{properties, random};
 
-/// Explores each configuration to its end. Prints the rows of the table in the documentation.
+/// Explores each configuration completely. Prints the rows of the table in the documentation.
 fn check(cases: Vec<Case>) {
     let coverage = Arc::new(Coverage::default());
     let mut other = Vec::new();

@@ -4,41 +4,42 @@ use super::breakage::Breakage;
 use super::configuration::{Attack, Configuration};
 use super::state::{A, End, Entry, Lane, LaneId, Link, Origin, Packet, Place, Process, SocketId, State, bit};
 
-/// A step of one process. A socket is given with the side (0 or 1) of one of its halves; a lane with the side of one of
-/// its ends.
+/// A step of one process. Socket values have the side (0 or 1) of one of the halves; lane values the side of one of
+/// the ends.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
-    /// The process that holds this half of a socket receives the next packet from it.
+    /// The holder of this half of a socket receives the next packet from the socket.
     Take(SocketId, u8),
-    /// The process that holds this half of a socket sees that the other half is closed.
+    /// The holder of this half of a socket sees that the other half is closed.
     HangUp(SocketId, u8),
-    /// The process that holds this half needs the link no more and sends IDLE.
+    /// The holder of this half does not need the link any more, and sends IDLE.
     Ask(SocketId, u8),
-    /// The process that holds this half sends FORGET: it asks the introducer not to name the link any more.
+    /// The holder of this half sends FORGET, so that the introducer does not name the link any more.
     Forget(SocketId, u8),
     /// An introducer does one of its tasks; the number is the index in [`State::tasks`].
     Go(u8),
     /// A process ends its end of a lane whose source died before the commit.
     Abandon(LaneId, u8),
-    /// An introducer moves an end. The values are the line of [`Configuration`] that permits it, and the introducer's
+    /// An introducer moves an end. The values are the permitting line of [`Configuration`], and the introducer's
     /// links to the two processes.
     Introduce(u8, [SocketId; 2]),
-    /// The process that holds this half of a direct link opens a lane on the link.
+    /// The holder of this half of a direct link opens a lane on the link.
     Open(SocketId, u8),
     /// The process at this end of a lane sends a packet for the lane.
     Send(LaneId, u8),
     /// The process at this end of a lane closes the end.
     Close(LaneId, u8),
-    /// A process connects to another; the number is the line of the configuration that permits it.
+    /// A process connects to another; the number is the permitting line of the configuration.
     Connect(u8),
-    /// The hostile process does the attack on this line of the configuration, on a socket if the attack needs one.
+    /// The hostile process does the attack on this line of the configuration, on a socket if the attack needs a
+    /// socket.
     Attack(u8, Option<SocketId>),
     /// The process dies.
     Die(Process),
 }
 
 impl Action {
-    /// Returns whether the step happens only if a user or the hostile process wants it, or a process dies.
+    /// Returns whether only a user, the hostile process or a death causes the step.
     pub fn is_optional(self) -> bool {
         use Action::{Attack, Close, Connect, Die, Introduce, Open, Send};
         matches!(self, Introduce(..) | Open(..) | Send(..) | Close(..) | Connect(_) | Attack(..) | Die(_))
@@ -77,8 +78,8 @@ fn first_of_its_process(state: &State, at: u8) -> bool {
     state.tasks.iter().position(|task| task.process() == process) == Some(usize::from(at))
 }
 
-/// Returns whether a process may receive this packet now. It first reads the packets on other sockets that explain this
-/// packet.
+/// Returns whether a process may receive this packet now. The process first reads packets on other sockets that
+/// explain this packet.
 fn may_take(
     configuration: &Configuration,
     state: &State,
@@ -88,7 +89,7 @@ fn may_take(
 ) -> bool {
     use Breakage::{AcceptorReadsLate, ConnectorReadsLate, UnknownAtOnce};
     match packet {
-        // The packet that tells this process of the lane was sent before.
+        // The packet that announces the lane to this process was sent before.
         Packet::Data(lane) if !configuration.has(UnknownAtOnce) => {
             let lane = &state.lanes[usize::from(lane)];
             let known = lane.ends[side_in(lane, process)] != End::Coming;
@@ -96,12 +97,12 @@ fn may_take(
             let mut connects = state.connects(process);
             known || by.is_none_or(|by| drained(state, by, process)) && connects.all(|it| drained(state, it, process))
         }
-        // Whether the peer still wants a link was said on that link before the peer connected.
+        // Before the peer connected, it sent on each link whether it still needs the link.
         Packet::Connect if !configuration.has(AcceptorReadsLate) => {
             let links = state.links_of(process, state.sockets[usize::from(socket)].maker);
             links.into_iter().all(|(link, _)| drained(state, link, process))
         }
-        // The process first reads what the acceptor sent earlier on that link, and the acceptor's answer to an older
+        // The process first reads the acceptor's earlier packets on that link, and the acceptor's answer to an older
         // connect.
         Packet::Reuse(lane, over) if !configuration.has(ConnectorReadsLate) => {
             state.side_of(over, process).is_none_or(|side| {
@@ -119,7 +120,7 @@ fn drained(state: &State, socket: SocketId, process: Process) -> bool {
         .is_none_or(|side| state.sockets[usize::from(socket)].halves[usize::from(side)].queue.is_empty())
 }
 
-/// Returns the side of the end of a lane that is in a process: 0 or 1.
+/// Returns the side (0 or 1) of the end of a lane in a process.
 pub fn side_in(lane: &Lane, process: Process) -> usize {
     usize::from(lane.processes[0] != process)
 }
@@ -171,7 +172,7 @@ fn of_lane(configuration: &Configuration, state: &State, id: LaneId, lane: &Lane
     }
 }
 
-/// Returns whether a process has read everything that dead processes had sent to it.
+/// Returns whether a process has read every packet from dead processes.
 fn all_read(state: &State, process: Process) -> bool {
     state
         .halves()
@@ -223,8 +224,8 @@ fn of_configuration(configuration: &Configuration, state: &State, found: &mut Ve
     }
 }
 
-/// Returns whether the introducer has made a pair for these processes and makers over other links. The introducer has
-/// to name that pair over those links.
+/// Returns whether the introducer has made a pair for these processes and makers over other links. If so, the
+/// introducer must name that pair over those links.
 fn elsewhere(
     configuration: &Configuration,
     state: &State,

@@ -1,4 +1,4 @@
-//! Deliberate errors in the rules. The tests show that the model finds each.
+//! Deliberate errors in the rules. The tests show that the model finds each error.
 
 /// A deliberate error in the rules, which the model must find.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug, Default)]
@@ -6,22 +6,22 @@ pub enum Breakage {
     /// The rules have no error.
     #[default]
     None,
-    /// Deliberate error: a process takes its peer for the process that the peer says it is.
+    /// Deliberate error: a process believes the identity that its peer claims.
     ClaimedName,
     /// Deliberate error: a receiver believes the introducer about the process at the other half.
     ExpectedUnchecked,
-    /// Deliberate error: a receiver binds a lane to its oldest link to the other process, and ignores the makers of
-    /// that link.
+    /// Deliberate error: a receiver binds a lane to its oldest link to the other process, whatever the makers of the
+    /// link.
     MakersIgnored,
-    /// Deliberate error: an introducer names a pair again that it made over links with other makers.
+    /// Deliberate error: an introducer names a pair again although it made the pair over links with other makers.
     KeyWithoutMakers,
-    /// Deliberate error: an introducer names a pair over other links than those over which it sent the halves.
+    /// Deliberate error: an introducer names a pair over other links than those that carried the halves.
     NamedOverAnyLink,
     /// Deliberate error: an introduction in progress keeps no link open.
     IntroductionHoldsNothing,
-    /// Deliberate error: the first packet alone decides which process is the peer, and that the link is direct.
+    /// Deliberate error: the first packet alone decides the identity of the peer, and that the link is direct.
     FirstPacketAlone,
-    /// Deliberate error: a link counts as direct if one side says so.
+    /// Deliberate error: a link counts as direct if one side claims so.
     DirectByOneSide,
     /// Deliberate error: a process agrees to IDLE without comparing the number of counted packets.
     IdleWithoutCount,
@@ -32,29 +32,28 @@ pub enum Breakage {
     /// Deliberate error: after two IDLEs with unequal numbers have crossed, each side waits for the next IDLE of the
     /// other.
     CrossedOweNothing,
-    /// Deliberate error: a side takes a link to be idle although a lane is bound to it.
+    /// Deliberate error: a side takes a link with a bound lane to be idle.
     LanesNotCounted,
-    /// Deliberate error: FORGET needs no answer: the side that sends it drops the name of the link at once.
+    /// Deliberate error: FORGET needs no answer: its sender drops the name of the link at once.
     ForgetUnanswered,
-    /// Deliberate error: the introducer accepts FORGET even if it has named the link again meanwhile.
+    /// Deliberate error: the introducer accepts FORGET even after it has named the link again.
     ForgetWithoutCount,
-    /// Deliberate error: FORGET and RELEASED are accepted on any link, not only on the one to which they belong.
+    /// Deliberate error: FORGET and RELEASED are accepted on any link, not only on their own.
     ForgetOnAnyLink,
-    /// Deliberate error: the introducer removes its entry when only one of the two sides has sent FORGET.
+    /// Deliberate error: the introducer removes its entry after FORGET from one of the two sides.
     ForgetByOneSide,
-    /// Deliberate error: a connect that waits for its answer keeps no link open.
+    /// Deliberate error: a connect without an answer keeps no link open.
     ConnectHoldsNothing,
-    /// Deliberate error: the acceptor chooses a link before it has read the packets that its peer sent over that link.
+    /// Deliberate error: the acceptor chooses a link before it has read its peer's packets on that link.
     AcceptorReadsLate,
-    /// Deliberate error: the connector looks for the link that REUSE names before it has read the acceptor's earlier
-    /// packets.
+    /// Deliberate error: the connector looks for the link in REUSE before it has read the acceptor's earlier packets.
     ConnectorReadsLate,
     /// Deliberate error: the acceptor makes a new link while its IDLE on the existing link is unanswered.
     AskedAnswersNew,
     /// Deliberate error: the connector, too, chooses a link for the new lane; only the acceptor may.
     BothChoose,
-    /// Deliberate error: a process believes the introducer that says *yourself* (both ends of the lane are in that
-    /// process).
+    /// Deliberate error: a process believes *yourself*, the introducer's claim that both ends of a lane are in that
+    /// process.
     YourselfBelieved,
     /// Deliberate error: a process takes a packet for an unknown lane as a breach by the peer.
     UnknownIsBreach,

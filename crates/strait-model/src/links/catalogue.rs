@@ -1,4 +1,4 @@
-//! The configurations that are explored, and what each must show.
+//! The explored configurations, and what each must show.
 
 use super::configuration::{Attack, Configuration};
 use super::met::Met;
@@ -33,7 +33,7 @@ pub fn two_introducers() -> Configuration {
     introduced(1).link(A, V).link(A, H).introduces(A, V, H, 1)
 }
 
-/// Returns a configuration: B has a direct link to V, a second link to V that the hostile process A made, and a direct
+/// Returns a configuration: B has a direct link to V, a second link to V made by the hostile process A, and a direct
 /// link to H.
 pub fn two_ways() -> Configuration {
     introduced(2).made_by_a(B, V)
@@ -44,7 +44,7 @@ pub fn two_links() -> Configuration {
     Configuration::default().link(V, H).link(V, H).link(H, B).introduces(H, V, B, 2)
 }
 
-/// Returns a configuration: H uses its link to V for nothing else than to introduce V and B twice.
+/// Returns a configuration: H uses its link to V only to introduce V and B twice.
 pub fn idle_introducer() -> Configuration {
     Configuration::default().idle_link(V, H).link(H, B).introduces(H, V, B, 2)
 }
@@ -65,8 +65,8 @@ pub fn listener_copied() -> Configuration {
     beside_a().connects(V, H, 1).attack(Attack::ListenerCopy)
 }
 
-/// Returns a configuration: B introduces V and H. H moves the end that it received on to B, and so introduces V and B
-/// over the link that B made.
+/// Returns a configuration: B introduces V and H. H moves the received end to B, and so introduces V and B over the
+/// link that B made.
 pub fn introduced_in_turn() -> Configuration {
     introduced(1).introduces(H, V, B, 1)
 }

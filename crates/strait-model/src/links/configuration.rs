@@ -33,9 +33,9 @@ impl Given {
 /// An attack of the hostile process A. Each attack of a configuration happens once at most.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Attack {
-    /// The hostile process A shuts down a socket of which it has a copy.
+    /// The hostile process A shuts down a socket with a copy in A.
     Shutdown,
-    /// The hostile process A puts this packet into a socket of which it has a copy, for the half on this side.
+    /// The hostile process A puts this packet, for the half on this side, into a socket with a copy in A.
     Inject(u8, Packet),
     /// The hostile process A sends this packet over its own link to the process.
     Say(Process, Packet),
@@ -43,13 +43,13 @@ pub enum Attack {
     NameElsewhere,
     /// The hostile process A introduces V and H, and then announces a further lane to V alone.
     Frame,
-    /// The hostile process A sends V one end of a lane, and says that the other end is in V as well.
+    /// The hostile process A sends V one end of a lane, and claims that the other end is in V as well.
     FalseYourself,
     /// The hostile process A connects to V and lets H send the first packet.
     HandOn,
     /// The hostile process A takes a connection of H from V's listener, keeps a copy, and sends the connection to V.
     ListenerCopy,
-    /// The hostile process A replaces a half that passes over a link of which A has a copy by a half of A's own.
+    /// The hostile process A has a copy of a link. A replaces a half that passes over that link by a half of its own.
     Swap,
 }
 
@@ -73,23 +73,23 @@ impl Configuration {
         self
     }
 
-    /// Adds a direct link between two processes, which something outside the model keeps in use.
+    /// Adds a direct link between two processes. Something outside the model keeps the link in use.
     pub fn link(self, left: Process, right: Process) -> Self {
         self.given([left, right], 0, true)
     }
 
-    /// Adds a direct link between two processes, which nothing uses yet.
+    /// Adds a direct link between two processes, not used yet.
     pub fn idle_link(self, left: Process, right: Process) -> Self {
         self.given([left, right], 0, false)
     }
 
-    /// Adds a link between two processes that the hostile process has introduced. Something outside the model keeps the
+    /// Adds a link between two processes introduced by the hostile process. Something outside the model keeps the
     /// link in use.
     pub fn made_by_a(self, left: Process, right: Process) -> Self {
         self.given([left, right], bit(A), true)
     }
 
-    /// Adds a link of the hostile process to `other`, on which it claims to be the process `name`.
+    /// Adds a link of the hostile process to `other`, on which the hostile process claims to be the process `name`.
     pub fn claims(mut self, other: Process, name: Process) -> Self {
         self.links.push(Given { between: [other, A], makers: 0, pinned: true, claims: Some(name) });
         self

@@ -7,7 +7,7 @@ use super::met::{Met, Seen};
 use super::properties::Rules;
 use crate::search::{Report, search};
 
-/// Explores every state of a configuration, or as many as it takes to find a counter-example.
+/// Explores every state of a configuration, or only as many as a counter-example takes.
 pub fn explore(configuration: Configuration) -> Report<Met> {
     run(configuration, HasDiscoveries::AnyFailures)
 }

@@ -1,4 +1,4 @@
-//! The situations that came about in a run.
+//! The situations in a run.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
@@ -16,21 +16,21 @@ pub enum Met {
     CrossedEqual,
     /// Two IDLEs crossed, and a number did not match, because a counted packet was on its way.
     CrossedUnequal,
-    /// A FORGET crossed an announcement of a lane, so the introducer ignored it.
+    /// A FORGET crossed an announcement of a lane, so the introducer ignored the FORGET.
     ForgetCrossed,
     /// An introducer removed its entry for a pair, and sent RELEASED.
     Released,
     /// An introducer named a pair again, for a further lane.
     NamedAgain,
-    /// An acceptor put a lane on a link that the two processes had.
+    /// An acceptor put a lane on an existing link of the two processes.
     Reused,
-    /// A process learned that its peer does not know a lane.
+    /// A process received NO_LANE: its peer does not know a lane.
     NoLane,
     /// The evidence about a socket did not agree, so the link became foreign.
     Foreign,
     /// The first packet came from another process than the introducer had named.
     Mismatch,
-    /// One end in a mailbox (a lane with both ends in one process) was ended, since the other end had not arrived.
+    /// An end in a mailbox (a lane with both ends in one process) was ended, since the other end had not arrived.
     HalfMailbox,
 }
 
@@ -50,7 +50,7 @@ const EVERY: [Met; 13] = [
     Met::HalfMailbox,
 ];
 
-/// The situations ([`Met`]) that came about in a run.
+/// The situations ([`Met`]) reached in a run.
 #[derive(Debug, Default)]
 pub struct Seen(AtomicU32);
 
@@ -59,7 +59,7 @@ impl Seen {
         self.0.fetch_or(1 << what as u32, Relaxed);
     }
 
-    /// Returns the situations that came about so far.
+    /// Returns the situations reached so far.
     pub fn all(&self) -> Vec<Met> {
         let bits = self.0.load(Relaxed);
         EVERY.into_iter().filter(|&what| bits & (1 << what as u32) != 0).collect()

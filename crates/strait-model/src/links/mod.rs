@@ -1,7 +1,7 @@
-//! A model of the rules for links: the identity of the peer, the makers of the socket, the lanes that may use the link,
-//! and its end.
+//! A model of the rules for links: the identity of the peer, the makers of the socket, the lanes on a link, and the
+//! end of a link.
 //!
-//! The rules stand in `docs/maintainers/links.md`, with the reason for each. The library does not follow them yet. The
+//! The rules stand in `docs/maintainers/links.md`, each with its reason. The library does not follow them yet. The
 //! model is a program of its own; it shares only the model checker with the model of moving ends. IDLE, FORGET and
 //! RELEASED are packets of these rules.
 //!
@@ -11,11 +11,11 @@
 //!   the identity that the kernel reports.
 //! - **Sockets**, with two halves. A half is with a process, in a packet, or closed. For each socket the model also
 //!   notes the hostile processes that hold a copy, which no honest process can know.
-//! - A **link** is what one process knows of its half: its origin (direct, introduced, foreign), the peer, the makers,
-//!   the lanes bound to it, whether an introducer may still name it, and the state of IDLE.
-//! - **Lanes**, each with the processes that may harm it (*blame*): the processes of its two ends, the source of the
-//!   move for which it was made, and its makers.
-//! - **Entries** of an introducer's table, each for one socket pair that it made.
+//! - A **link** is a half as one process knows it: its origin (direct, introduced, foreign), the peer, the makers,
+//!   the bound lanes, whether an introducer may still name the link, and the state of IDLE.
+//! - **Lanes**, each with the processes that may harm the lane (*blame*): the processes of its two ends, the source
+//!   of its move, and its makers.
+//! - **Entries** of an introducer's table, each for one socket pair made by the introducer.
 //!
 //! A step is one packet received, or one decision of a process. The packets on one socket keep their order; every other
 //! order is explored. A process may die between any two steps. The hostile process does only what the configuration
@@ -36,18 +36,18 @@
 //!
 //! # Left out
 //!
-//! - Messages, and the steps of a move: a move is here a new lane, of which both processes are told, and then a commit.
-//!   The ends of the old lane are closed by their processes. The model of moving ends has the rest.
+//! - Messages, and the steps of a move: here a move is a new lane, announced to both processes, and then a commit.
+//!   The processes close the ends of the old lane. The model of moving ends has the rest.
 //! - Full sockets, limits and charges.
 //! - A connect that gives up before its answer arrived; policies and tokens of a listener.
-//! - Exec images and copies of the library within one process, which the random name tells apart.
+//! - Exec images and copies of the library within one process, which the random name distinguishes.
 //! - More than one hostile process, and hostile processes at the two ends of a lane (that lane may be harmed anyway).
 //! - The planned option `trust_introducers`.
 //!
 //! # The configurations
 //!
-//! The first table is explored by `cargo test -p strait-model --test links`, in seconds; the second by `cargo test -p
-//! strait-model --test links -- --ignored`, in minutes.
+//! `cargo test -p strait-model --test links` explores the first table, in seconds; `cargo test -p strait-model --test
+//! links -- --ignored` explores the second, in minutes.
 //!
 //! | configuration | states |
 //! |---|--:|

@@ -8,25 +8,25 @@ use super::met::Seen;
 use super::state::{A, End, Half, Link, Origin, Place, Process, SocketId, State, Wrong};
 use super::steps;
 
-/// The rules in one configuration, as the model checker takes them.
+/// The rules in one configuration, in the form for the model checker.
 #[derive(Debug)]
 pub struct Rules {
     /// The bounds of the run.
     pub configuration: Configuration,
-    /// The situations that came about so far.
+    /// The situations reached so far.
     pub seen: Seen,
 }
 
-/// `HARM`: a lane runs over no link of which a hostile process has a copy, unless that process may harm the lane
-/// anyway. A lane ends only by a death or a hostile process.
+/// `HARM`: if a hostile process has a copy of a link, a lane runs over that link only if that process may harm the
+/// lane anyway. A lane ends only by a death or a hostile process.
 pub const HARM: &str = "a lane is harmed only by its peer, its movers and its makers";
-/// `IDENTITY`: ends, halves and names go to the processes that they are for.
+/// `IDENTITY`: ends, halves and names reach the right processes.
 pub const IDENTITY: &str = "a peer is the process for which it is taken";
-/// `ACCUSED`: an honest process is never blamed for what another process did.
+/// `ACCUSED`: an honest process is never blamed for acts of another process.
 pub const ACCUSED: &str = "no honest process is taken for a bad peer";
 /// `CLOSED`: a link is closed by both sides, with no unread counted packet and no lane bound to it.
 pub const CLOSED: &str = "a link is closed only when neither side needs it";
-/// `QUIET`: a side that waits for the answer to its IDLE sends no counted packet.
+/// `QUIET`: a side with an unanswered IDLE sends no counted packet.
 pub const QUIET: &str = "no packet is sent between an IDLE and its answer";
 /// `SAME_LINK`: the two ends of a lane are on the two sides of one socket.
 pub const SAME_LINK: &str = "both ends of a lane are on one link";
@@ -94,7 +94,7 @@ impl Rules {
     }
 }
 
-/// Returns whether a lane runs over a link of which a process has a copy that may not harm the lane.
+/// Returns whether a lane runs over a link with a copy in a process that may not harm the lane.
 fn captured(state: &State) -> bool {
     state.lanes.iter().any(|lane| {
         lane.ends.iter().any(|end| match end {

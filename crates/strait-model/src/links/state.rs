@@ -22,12 +22,12 @@ pub const A: Process = 3;
 /// `HOSTILE`: the set of processes that do not keep to the protocol.
 pub const HOSTILE: Set = 1 << A;
 
-/// Returns the set that has only this member.
+/// Returns the set with this member only.
 pub fn bit(number: u8) -> Set {
     1 << number
 }
 
-/// A packet on a socket. The kernel keeps the order of packets on one socket. IDLE carries the number of *counted*
+/// A packet on a socket. The kernel keeps the order of packets on one socket. IDLE has the number of *counted*
 /// packets.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Packet {
@@ -35,25 +35,24 @@ pub enum Packet {
     Handshake {
         /// The sender, as the kernel reports it.
         from: Process,
-        /// The process that the sender says it is.
+        /// The identity that the sender claims.
         claims: Process,
-        /// Whether the sender says that its half is direct: made by connect, accept or spawn.
+        /// Whether the sender claims that its half is direct: made by connect, accept or spawn.
         direct: bool,
     },
-    /// The packet by which its sender opens a lane on this link. Counted in IDLE.
+    /// Opens a lane on this link. Counted in IDLE.
     Open(LaneId),
     /// A packet for a lane: a message's attachments or a wake-up. Counted in IDLE.
     Data(LaneId),
-    /// The packet that says that its sender knows no lane with this id.
+    /// The sender knows no lane with this id.
     NoLane(LaneId),
-    /// IDLE: the packet says that its sender needs the link no more, and has received this many counted packets.
+    /// IDLE: the sender does not need the link any more, and has received so many counted packets.
     Idle(u8),
-    /// AGREE, the packet that answers IDLE if the link is closed.
+    /// AGREE: answers IDLE; the link is closed.
     Agree,
-    /// REFUSE, the packet that answers IDLE if the link stays open.
+    /// REFUSE: answers IDLE; the link stays open.
     Refuse,
-    /// The packet with which an introducer sends one half of a new socket pair, and the first lane over it. Counted in
-    /// IDLE.
+    /// An introduction: one half of a new socket pair, and the first lane over it. Counted in IDLE.
     Half {
         /// The socket pair; its id is also the number of the link.
         socket: SocketId,
@@ -61,26 +60,26 @@ pub enum Packet {
         side: u8,
         /// The first lane over the socket pair.
         lane: LaneId,
-        /// The process at the other half, as the introducer verified it.
+        /// The process at the other half, as verified by the introducer.
         expected: Process,
-        /// The processes that could have kept a copy of the socket, as the introducer knows them.
+        /// The processes that could have kept a copy of the socket, as known to the introducer.
         makers: Set,
     },
-    /// The packet with which an introducer names a further lane over an introduced link. Counted in IDLE.
+    /// The introducer names a further lane over an introduced link. Counted in IDLE.
     Lane(SocketId, LaneId),
-    /// FORGET: the packet asks the introducer not to name this link any more, if the introducer has named it this
-    /// often.
+    /// FORGET: asks the introducer not to name this link any more, unless the introducer has named it more often than
+    /// this number.
     Forget(SocketId, u8),
-    /// RELEASED: the packet says that the introducer names this link no more.
+    /// RELEASED: the introducer names this link no more.
     Released(SocketId),
-    /// The packet with which an introducer sends this end (0 or 1) of a lane, and says that the other end is in the
-    /// same process. Counted in IDLE.
+    /// *Yourself*: an introducer sends this end (0 or 1) of a lane, whose other end is in the receiving process, too.
+    /// Counted in IDLE.
     Yourself(LaneId, u8),
     /// A connect request.
     Connect,
-    /// REUSE, the packet that answers a connect request: the lane runs over this link, which both processes have.
+    /// REUSE: answers a connect request; the lane runs over this link, which both processes have.
     Reuse(LaneId, SocketId),
-    /// NEW, the packet that answers a connect request: the lane runs over the socket of the connect.
+    /// NEW: answers a connect request; the lane runs over the socket of the connect.
     New(LaneId),
 }
 
@@ -94,7 +93,7 @@ impl Packet {
     }
 }
 
-/// The provenance of a link, as one side knows it.
+/// The provenance of a link, as known to one side.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Origin {
     /// The two processes made the link themselves.
@@ -110,38 +109,39 @@ pub enum Origin {
 pub struct Link {
     /// The provenance of the link.
     pub origin: Origin,
-    /// The process that connected or accepted, as the kernel reports it for the socket.
+    /// The process that connected or accepted, according to the kernel.
     pub credentials: Option<Process>,
-    /// The process that the introducer named as the peer.
+    /// The peer, according to the introducer.
     pub expected: Option<Process>,
-    /// The process that sent the first packet; `None` until that packet was received.
+    /// The sender of the first packet; `None` until that packet was received.
     pub peer: Option<Process>,
-    /// The makers of the link, as this process knows them: the processes that could have kept a copy of the socket.
+    /// The makers of the link, as known to this process: the processes that could have kept a copy of the socket.
     pub makers: Set,
-    /// The link to the introducer over which this link arrived.
+    /// The link to the introducer, which brought this link.
     pub by: Option<SocketId>,
     /// Whether the introducer may still name this link.
     pub named: bool,
     /// The number of times that the introducer named this link to this process.
     pub announced: u8,
-    /// The number in the last FORGET that this process sent for the link.
+    /// The number in the last FORGET sent by this process for the link.
     pub forgot: Option<u8>,
-    /// The lanes that are bound to the link in this process.
+    /// The lanes bound to the link in this process.
     pub lanes: Set,
-    /// The number of counted packets that this process sent over the link.
+    /// The number of counted packets sent by this process over the link.
     pub sent: u8,
-    /// The number of counted packets that this process received over the link.
+    /// The number of counted packets received by this process over the link.
     pub received: u8,
-    /// The number in the IDLE that this process sent and that is not answered yet.
+    /// The number in the unanswered IDLE of this process.
     pub asked: Option<u8>,
-    /// Whether this process may send IDLE. It may not after its IDLE was refused, until it refuses an IDLE itself.
+    /// Whether this process may send IDLE. After a refusal of its IDLE, the process may not until it refuses an IDLE
+    /// itself.
     pub may_ask: bool,
-    /// Whether something outside the model uses the link, so that it is never idle.
+    /// Whether something outside the model uses the link, so that the link is never idle.
     pub pinned: bool,
 }
 
 impl Link {
-    /// Returns a link of which only the provenance is known.
+    /// Returns a link with this provenance only.
     pub fn new(origin: Origin) -> Link {
         Link {
             origin,
@@ -166,7 +166,7 @@ impl Link {
 /// The place of one half of a socket pair.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Place {
-    /// The process that holds the half.
+    /// The half is with this process.
     At(Process),
     /// The half is in a packet.
     Travelling,
@@ -179,9 +179,9 @@ pub enum Place {
 pub struct Half {
     /// Where this half is.
     pub place: Place,
-    /// The packets that can be received from this half, the oldest first.
+    /// The packets to be received from this half, the oldest first.
     pub queue: Vec<Packet>,
-    /// The link, as the process that holds this half sees it.
+    /// The link, as the holder of this half sees it.
     pub link: Option<Link>,
 }
 
@@ -190,7 +190,7 @@ pub struct Half {
 pub struct Socket {
     /// The hostile processes that hold a copy of the socket.
     pub copies: Set,
-    /// The process that made the pair, or that connected.
+    /// The process that made the pair, or connected.
     pub maker: Process,
     /// The two halves of the socket.
     pub halves: [Half; 2],
@@ -210,9 +210,9 @@ pub enum End {
     Coming,
     /// The end is bound to this link.
     At(SocketId),
-    /// The end is in a mailbox (a lane with both ends in one process). The end arrived over this link.
+    /// The end is in a mailbox (a lane with both ends in one process), and came over this link.
     Mailbox(SocketId),
-    /// The end was closed by its process, or ended.
+    /// The end was closed by its process, or lost.
     Closed,
 }
 
@@ -221,34 +221,34 @@ pub enum End {
 pub struct Lane {
     /// The processes of the two ends of the lane.
     pub processes: [Process; 2],
-    /// The processes that may harm the lane: those of its two ends, its source, and its makers.
+    /// The processes that may harm the lane: its two processes, its source, and its makers.
     pub blame: Set,
-    /// The process that moved an end into the lane, or opened it.
+    /// The process that opened the lane or moved an end into the lane.
     pub source: Process,
-    /// Whether the move was committed, so that the lane may be used.
+    /// Whether the move is committed, so that the lane may be used.
     pub committed: bool,
     /// The places of the two ends.
     pub ends: [End; 2],
-    /// The number of packets that each end sent.
+    /// The number of packets sent by each end.
     pub sent: [u8; 2],
-    /// The number of packets that each end received.
+    /// The number of packets received by each end.
     pub received: [u8; 2],
 }
 
-/// An entry in the table of an introducer, for one socket pair that it made.
+/// An entry in the table of an introducer, for one socket pair made by the introducer.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Entry {
     /// The introducer.
     pub introducer: Process,
-    /// The socket pair that the introducer made.
+    /// The socket pair.
     pub socket: SocketId,
-    /// The two processes that the introducer introduced, as it verified them.
+    /// The two introduced processes, as verified by the introducer.
     pub processes: [Process; 2],
     /// The makers of the pair.
     pub makers: Set,
     /// The introducer's links to the two processes.
     pub links: [SocketId; 2],
-    /// The number of times that the introducer named the pair to each of the two processes.
+    /// The number of times that the pair was named to each of the two processes.
     pub announced: u8,
     /// Whether each of the two processes has sent FORGET since the pair was named last.
     pub forgot: [bool; 2],
@@ -264,7 +264,7 @@ pub enum Task {
 }
 
 impl Task {
-    /// Returns the process that has to do the step.
+    /// Returns the process of the step.
     pub fn process(self) -> Process {
         match self {
             Task::Second(process, ..) | Task::Commit(process, _) => process,
@@ -272,18 +272,18 @@ impl Task {
     }
 }
 
-/// A fault that shows in the step that causes it.
+/// A fault, visible in the step that causes it.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wrong {
-    /// This lane ended, although no process that may harm it died or is hostile.
+    /// This lane ended, although no process that may harm the lane died or is hostile.
     Harmed(LaneId),
     /// This link was closed with an unread counted packet, or with a lane bound to it.
     ClosedInUse(SocketId),
-    /// An end of this lane, or the half for it, came to a process that it was not for.
+    /// An end of this lane, or the half for it, reached the wrong process.
     Stolen(LaneId),
-    /// A process takes its peer on this socket for another process.
+    /// A process mistakes its peer on this socket for another process.
     Misnamed(SocketId),
-    /// This process is honest, and was taken for a bad peer.
+    /// This honest process was taken for a bad peer.
     Accused(Process),
     /// A counted packet was sent over this link between an IDLE and its answer.
     NotQuiet(SocketId),
@@ -292,9 +292,9 @@ pub enum Wrong {
 /// The number of optional steps that may still happen.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Left {
-    /// The number of introductions that each line of the configuration still permits.
+    /// The number of introductions left for each line of the configuration.
     pub introductions: Vec<u8>,
-    /// The number of connects that each line of the configuration still permits.
+    /// The number of connects left for each line of the configuration.
     pub connects: Vec<u8>,
     /// The number of lanes that may still be opened on direct links.
     pub opens: u8,
@@ -302,14 +302,14 @@ pub struct Left {
     pub sends: u8,
     /// The number of processes that may still die.
     pub deaths: u8,
-    /// The attacks that may still happen: one bit for each line of the configuration.
+    /// The attacks left: one bit for each line of the configuration.
     pub attacks: Set,
 }
 
 /// A state of the model: processes, sockets, lanes, tables, and what may still happen.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct State {
-    /// The processes that live.
+    /// The living processes.
     pub alive: Set,
     /// Every socket, by its id.
     pub sockets: Vec<Socket>,
@@ -321,7 +321,7 @@ pub struct State {
     pub tasks: Vec<Task>,
     /// The number of optional steps that may still happen.
     pub left: Left,
-    /// The fault that the last step showed, if there was one.
+    /// The fault in the last step, if there was one.
     pub wrong: Option<Wrong>,
 }
 
@@ -348,28 +348,28 @@ impl State {
         self.alive & bit(process) != 0
     }
 
-    /// Returns one half of a socket, to be changed.
+    /// Returns one half of a socket, for changes.
     pub fn half(&mut self, socket: SocketId, side: u8) -> &mut Half {
         &mut self.sockets[usize::from(socket)].halves[usize::from(side)]
     }
 
-    /// Returns the link at one half of a socket; `None` if no process has made that half a link.
+    /// Returns the link at one half of a socket; `None` if the half is no link yet.
     pub fn link(&self, socket: SocketId, side: u8) -> Option<&Link> {
         self.sockets[usize::from(socket)].halves[usize::from(side)].link.as_ref()
     }
 
-    /// Returns the link at one half of a socket, to be changed; `None` if no process has made that half a link.
+    /// Returns the link at one half of a socket, for changes; `None` if the half is no link yet.
     pub fn link_mut(&mut self, socket: SocketId, side: u8) -> Option<&mut Link> {
         self.half(socket, side).link.as_mut()
     }
 
-    /// Returns the lane with this id, to be changed.
+    /// Returns the lane with this id, for changes.
     pub fn lane(&mut self, lane: LaneId) -> &mut Lane {
         &mut self.lanes[usize::from(lane)]
     }
 
-    /// Returns the process that holds one half of a socket; `None` if no process does, or a hostile process made up the
-    /// id.
+    /// Returns the holder of one half of a socket; `None` if no process holds the half, or a hostile process made up
+    /// the id.
     pub fn holder(&self, socket: SocketId, side: u8) -> Option<Process> {
         match self.sockets.get(usize::from(socket))?.halves[usize::from(side)].place {
             Place::At(process) => Some(process),
@@ -377,7 +377,7 @@ impl State {
         }
     }
 
-    /// Returns the side of a socket that a process holds; `None` if it holds neither.
+    /// Returns the side of a socket held by a process; `None` if the process holds neither.
     pub fn side_of(&self, socket: SocketId, process: Process) -> Option<u8> {
         (0..2).find(|&side| self.holder(socket, side) == Some(process))
     }
@@ -389,13 +389,13 @@ impl State {
             || self.introducing(socket, side)
     }
 
-    /// Returns whether the process that holds this half has an introduction in progress.
+    /// Returns whether the holder of this half has an introduction in progress.
     pub fn introducing(&self, socket: SocketId, side: u8) -> bool {
         let process = self.holder(socket, side);
         self.tasks.iter().any(|task| Some(task.process()) == process)
     }
 
-    /// Returns whether the process that holds this half waits for the answer of an acceptor that may name this link.
+    /// Returns whether the holder of this half waits for the answer of an acceptor that may name this link.
     pub fn connecting(&self, socket: SocketId, side: u8) -> bool {
         let process = self.holder(socket, side);
         let direct = |link: &&Link| link.origin == Origin::Direct;
@@ -416,7 +416,7 @@ impl State {
         self.sockets.len() as u8 - 1
     }
 
-    /// Adds a lane that `source` made, and returns its id. The processes of its ends are not told of it yet.
+    /// Adds a lane made by `source`, and returns its id. The lane is not announced to the processes of its ends yet.
     pub fn add_lane(&mut self, source: Process, processes: [Process; 2], makers: Set, committed: bool) -> LaneId {
         let blame = makers | bit(source) | bit(processes[0]) | bit(processes[1]);
         let (ends, counts) = ([End::Coming; 2], [0; 2]);

@@ -148,7 +148,7 @@ impl Step<'_> {
         }
     }
 
-    /// Makes an introduced link of the half that a process received, and sends the first packet over it.
+    /// Makes an introduced link of a received half, and sends the first packet over the link.
     fn half_arrives(
         &mut self,
         by: SocketId,
@@ -169,7 +169,7 @@ impl Step<'_> {
         self.put(socket, side, Packet::Handshake { from: process, claims: process, direct: false });
     }
 
-    /// Binds a lane to the link that the introducer named for it.
+    /// Binds a lane to the link named by the introducer.
     fn announced(&mut self, process: Process, socket: SocketId, lane: LaneId) {
         let at = side_in(self.now.lane(lane), process) as u8;
         let expected = self.now.lane(lane).processes[usize::from(1 - at)];
@@ -213,7 +213,8 @@ impl Step<'_> {
         self.now.lane(lane).ends[usize::from(at)] = End::Closed;
     }
 
-    /// Ends an end that its process did not close. Notes a fault if no process that may harm the lane can be the cause.
+    /// Ends an end that its process did not close. Notes a fault if no process that may harm the lane can be the
+    /// cause.
     fn lose(&mut self, lane: LaneId, at: u8) {
         self.end(lane, at);
         let alive = self.now.alive;
@@ -303,7 +304,7 @@ impl Step<'_> {
         link.may_ask = owes;
     }
 
-    /// Sends REFUSE. The side that refuses owes the next IDLE.
+    /// Sends REFUSE. The refusing side owes the next IDLE.
     fn refuse(&mut self, socket: SocketId, side: u8) {
         let owes = !self.has(Breakage::RefuserOwesNothing);
         let link = self.now.link_mut(socket, side).expect("it was asked");
@@ -311,8 +312,8 @@ impl Step<'_> {
         self.put(socket, side, Packet::Refuse);
     }
 
-    /// Closes a half that is not needed any more. Notes a fault if a lane is bound to it, or a counted packet is
-    /// unread.
+    /// Closes a half that is not needed any more. Notes a fault if a lane is bound to the half, or a counted packet
+    /// is unread.
     fn close_half(&mut self, socket: SocketId, side: u8) {
         let half = &self.now.sockets[usize::from(socket)].halves[usize::from(side)];
         let bound = half.link.as_ref().map_or(0, |link| link.lanes);
@@ -324,7 +325,7 @@ impl Step<'_> {
         self.abort(socket, side);
     }
 
-    /// Closes a half and ends the lanes that run over it.
+    /// Closes a half and ends its lanes.
     fn abort(&mut self, socket: SocketId, side: u8) {
         let process = self.now.holder(socket, side);
         let half = self.now.half(socket, side);
@@ -355,8 +356,8 @@ impl Step<'_> {
         }
     }
 
-    /// Handles the close of the link `socket`: the links that were named over it are named no more. The introducer
-    /// removes the entries of that link.
+    /// Handles the close of the link `socket`: links named over it are named no more. The introducer removes the
+    /// entries of the link.
     fn link_is_gone(&mut self, process: Process, socket: SocketId) {
         for (other, its_side, _) in self.now.clone().halves().filter(|(.., half)| half.place == Place::At(process)) {
             if let Some(link) = self.now.link_mut(other, its_side).filter(|link| link.by == Some(socket)) {
@@ -370,7 +371,7 @@ impl Step<'_> {
         gone.iter().for_each(|entry| self.release(entry));
     }
 
-    /// Ends each end that arrived over a closed link and whose other end, said to be in this process too, has not
+    /// Ends each end that arrived over a closed link and whose other end, announced for this process too, has not
     /// arrived.
     fn end_mailboxes(&mut self, socket: SocketId, process: Process) {
         if self.has(Breakage::YourselfBelieved) {
@@ -523,8 +524,8 @@ impl Step<'_> {
         self.put(socket, 0, Packet::Connect);
     }
 
-    /// Returns a direct link to a peer that a new lane may use. Of two links it returns the one whose connector has the
-    /// smaller identity.
+    /// Returns a direct link to a peer for a new lane. Of two links, returns the link whose connector has the smaller
+    /// identity.
     fn direct_link(&self, process: Process, peer: Process) -> Option<(SocketId, u8)> {
         let links = self.now.links_of(process, peer).into_iter().filter(|&(socket, side)| {
             let link = self.now.link(socket, side).expect("it is a link");
@@ -594,7 +595,7 @@ impl Step<'_> {
         self.close_unsent();
     }
 
-    /// Closes the halves that no packet and no task holds any more.
+    /// Closes the halves that are in no packet and in no task any more.
     fn close_unsent(&mut self) {
         let mut packets: Vec<Packet> = self.now.halves().flat_map(|(.., half)| half.queue.clone()).collect();
         packets.extend(self.now.tasks.iter().filter_map(|task| match task {
@@ -682,7 +683,7 @@ impl Step<'_> {
         self.say(V, Packet::Lane(socket, lanes[1]));
     }
 
-    /// Attack: the hostile process A has connected to `listener`, and lets `greets` send the first packet over that
+    /// Attack: the hostile process A has connected to `listener`, and lets `greets` send the first packet over the
     /// connection.
     fn hand_on(&mut self, greets: Process, listener: Process) {
         let socket = self.now.add_socket(Socket::new(A, bit(A), [Place::Travelling, Place::At(listener)]));
@@ -692,8 +693,8 @@ impl Step<'_> {
         self.put(socket, 1, Packet::Handshake { from: listener, claims: listener, direct: true });
     }
 
-    /// Attack: H has connected to V's name. A, which has a copy of the listening socket, took the connection and sends
-    /// it to V.
+    /// Attack: H has connected to V's name. A, which has a copy of the listening socket, took the connection and
+    /// sends it to V.
     fn listener_copy(&mut self) {
         let socket = self.now.add_socket(Socket::new(A, bit(A), [Place::At(H), Place::Travelling]));
         let lane = self.now.add_lane(A, [H, V], 0, true);
@@ -702,8 +703,8 @@ impl Step<'_> {
         self.say(V, Packet::Half { socket, side: 1, lane, expected: H, makers: bit(A) });
     }
 
-    /// Attack: the hostile process A takes a half out of a link of which it has a copy, and puts a half of its own
-    /// there.
+    /// Attack: the hostile process A has a copy of a link. A takes a half out of that link, and puts a half of its
+    /// own there.
     fn swap(&mut self, over: SocketId) {
         let own = self.now.add_socket(Socket::new(A, bit(A), [Place::At(A), Place::Travelling]));
         for to in 0..2 {
@@ -722,7 +723,7 @@ impl Step<'_> {
         self.abort(own, 1);
     }
 
-    /// Makes all sockets equal whose two halves are closed, so that there are fewer different states.
+    /// Makes all fully closed sockets equal, so that there are fewer different states.
     fn forget_closed(&mut self) {
         for socket in &mut self.now.sockets {
             if socket.halves.iter().all(|half| half.place == Place::Closed) {

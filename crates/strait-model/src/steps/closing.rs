@@ -1,5 +1,5 @@
-//! Closing an end: seal the outgoing ring, then read the incoming ring to its end. Ends in messages that are dropped
-//! are claimed and closed.
+//! Closing an end: seal the outgoing ring, then read the incoming ring to its end. Ends in dropped messages are
+//! claimed and closed.
 
 use super::World;
 use super::receiving::Taken;
@@ -10,7 +10,7 @@ use crate::met::Met;
 use crate::state::Process;
 
 impl World<'_> {
-    /// Seals the outgoing ring of an end as closed, behind what was written; or follows to a new lane if the ring is
+    /// Seals the outgoing ring of an end as closed, behind its messages; or continues in a new lane if the ring is
     /// frozen.
     pub(super) fn close_out(&mut self, process: Process, id: EndId) {
         let end = self.state.owned(process, id).expect("it closes");
@@ -22,7 +22,7 @@ impl World<'_> {
         self.state.owned_mut(process, id).doing = Doing::ClosingIn;
     }
 
-    /// Drops what the end has not read, then seals its incoming ring as closed, at the first empty header.
+    /// Drops unread messages, then seals the incoming ring as closed, at the first empty header.
     pub(super) fn close_in(&mut self, process: Process, id: EndId) {
         loop {
             let (end, done) = self.take_next(process, id, 0);

@@ -7,8 +7,8 @@ use crate::lane::{Half, LaneId, Record, Seal, TransferState};
 use crate::met::Met;
 use crate::state::{Fuse, FuseStep, Process, State, Task};
 
-/// Makes the two lanes in which `fuser` holds the ends of channel 0, and returns their ids. `at` is the process of each
-/// end.
+/// Makes the two lanes in which `fuser` holds the ends of channel 0, and returns their ids. `at` is the process of
+/// each end.
 pub(super) fn hold(state: &mut State, fuser: Process, at: [Process; 2]) -> [LaneId; 2] {
     let held = [
         state.add_lane(TransferState::Pending, fuser, 1, [at[0], fuser]),
@@ -58,8 +58,8 @@ impl World<'_> {
         self.state.owners[usize::from(process)].fuse = next.map(|step| Fuse { step, ..fuse });
     }
 
-    /// Takes what a held end wrote and freezes its ring, or finds that a held end is closed or dead. Returns the next
-    /// step.
+    /// Takes everything that a held end wrote and freezes its ring, or finds a held end closed or dead. Returns the
+    /// next step.
     fn freeze_held(&mut self, process: Process, fuse: &mut Fuse, side: usize) -> Option<FuseStep> {
         // As long as the fuse can still be called off, both held ends are looked at.
         if side == 0 {
@@ -88,7 +88,7 @@ impl World<'_> {
             self.made_room_at(process, lane, side);
         }
         if self.broken(Breakage::MarkBeforeFreeze) && side == 0 {
-            // What the other end published since is committed for neither end.
+            // Messages that the other end published since then are committed for neither end.
             return Some(FuseStep::Bring(0));
         }
         Some(if side == 0 { FuseStep::Freeze(1) } else { FuseStep::Bring(0) })
@@ -108,8 +108,8 @@ impl World<'_> {
         }
     }
 
-    /// Commits for the held end on `side` what the other held end wrote, all at once. Returns `false` if that end reads
-    /// no more.
+    /// Commits for the held end on `side` everything that the other held end wrote, all at once. Returns `false` if
+    /// the held end reads no more.
     fn bring(&mut self, process: Process, fuse: &mut Fuse, side: usize) -> bool {
         let (lane, prepended) = (fuse.held[side], std::mem::take(&mut fuse.prepended[side]));
         let ring = &mut self.state.lane_mut(lane).rings[1 - side];
@@ -125,7 +125,7 @@ impl World<'_> {
         true
     }
 
-    /// Seals a ring that this process writes. Returns `false` if the consumer has sealed it already.
+    /// Seals a ring written by this process. Returns `false` if the consumer has sealed the ring already.
     fn seal_held(&mut self, process: Process, lane: LaneId, side: usize, seal: Seal) -> bool {
         let ring = &mut self.state.lane_mut(lane).rings[side];
         if ring.seal.is_some() {
@@ -136,7 +136,7 @@ impl World<'_> {
         true
     }
 
-    /// Drops what the end on `side` of a lane wrote, and seals its ring as closed by the consumer.
+    /// Drops everything that the end on `side` of a lane wrote, and seals its ring as closed by the consumer.
     fn close_reading(&mut self, process: Process, lane: LaneId, side: usize) {
         let ring = &mut self.state.lane_mut(lane).rings[side];
         ring.records.clear();

@@ -1,5 +1,5 @@
-//! The effect of each step. A step is what one process does to memory that others see, with what it does privately
-//! before.
+//! The effect of each step. A step is a visible change of shared memory by one process, together with everything that
+//! the process does privately before.
 
 mod closing;
 mod fusing;
@@ -16,7 +16,7 @@ use crate::lane::{LaneId, TransferState};
 use crate::met::{Met, Seen};
 use crate::state::{Fuse, FuseStep, Ledger, Owner, Process, State, Task};
 
-/// Returns the state in which a configuration begins.
+/// Returns the first state of a configuration.
 pub(crate) fn start(configuration: &Configuration) -> State {
     let mut state = State {
         lanes: Vec::new(),

@@ -44,13 +44,13 @@ impl World<'_> {
         }
     }
 
-    /// Makes a lane between the process of the other end and the process to which the end moves, and sets the mark.
-    /// These are one step: no process looks at a lane before the mark names it, and a lane that is not pending never
-    /// becomes pending.
+    /// Makes a lane between the process of the other end and the destination of the end, and sets the mark. Both are
+    /// one step: no process looks at a lane before the mark names it, and a lane that is not pending never becomes
+    /// pending.
     fn mark(&mut self, process: Process, id: EndId, movement: Move) {
         let end = self.item_mut(process, id, movement.item);
         let (item, tx, rx, side) = (end.id, end.tx, end.rx, end.id.side());
-        // No other process will notice that the source of an end in the backlog died.
+        // No other process will notice the death of the source of an end in the backlog.
         if movement.item > 0 {
             self.abandon(tx, side);
             self.abandon(rx, side);
@@ -86,7 +86,7 @@ impl World<'_> {
         self.set(process, id, Move { phase: Phase::Drain(new, marked), ..movement });
     }
 
-    /// Begins the move of an end again, because its other end moved first. For the end that is sent, the send itself is
+    /// Begins the move of an end again, because its other end moved first. For the end being sent, the send itself is
     /// undone, and may be tried again.
     fn begin_again(&mut self, process: Process, id: EndId, movement: Move) {
         if movement.item == 0 {
@@ -97,9 +97,9 @@ impl World<'_> {
         }
     }
 
-    /// Reads the incoming ring to its end and freezes it. This is one step unless the configuration drains record by
-    /// record: no other process sees what was taken, and a process that publishes between two of these steps might have
-    /// published before the first.
+    /// Reads the incoming ring to its end and freezes it. The reads and the freeze are one step unless the
+    /// configuration drains record by record: no other process sees which records were taken, and a process that
+    /// publishes between two reads might have published before the first read.
     fn drain(&mut self, process: Process, id: EndId, movement: Move, new: LaneId, marked: Option<LaneId>) {
         loop {
             let (taken, done) = self.take_next(process, id, movement.item);
@@ -164,7 +164,7 @@ impl World<'_> {
         }
     }
 
-    /// Goes on to the next end in the backlog, or to the commit, once an end is on its new lane.
+    /// Continues with the next end in the backlog, or with the commit, once an end is on its new lane.
     fn next_item(&mut self, process: Process, id: EndId, movement: Move) {
         let item = movement.item + 1;
         let nested = self.state.owned_mut(process, id).item_mut(item).map(|end| end.in_flight);
@@ -232,8 +232,8 @@ impl World<'_> {
         }
     }
 
-    /// Cancels one lane of the move, so that it is an ordinary lane between the other end and this process. After the
-    /// last lane the end is usable again, or is closed if `close` is set.
+    /// Cancels one lane of the move, so that the lane is an ordinary lane between the other end and this process.
+    /// After the last lane the end is usable again, or is closed if `close` is set.
     pub(super) fn call_off(&mut self, process: Process, id: EndId, close: bool) {
         self.seen.note(Met::CalledOff);
         let lanes = if self.broken(Breakage::StayPending) { Vec::new() } else { self.new_lanes(process, id) };
@@ -251,7 +251,7 @@ impl World<'_> {
         };
     }
 
-    /// Lets the process look whether the other end sleeps relayed, once the transfer word of a lane has its final
+    /// Has the process look whether the other end sleeps relayed, once the transfer word of a lane has its final
     /// state.
     pub(super) fn decided(&mut self, process: Process, lane: LaneId) {
         for half in [Half::Reader, Half::Writer] {
@@ -262,7 +262,7 @@ impl World<'_> {
         }
     }
 
-    /// Returns the lanes that this move made and that are still pending.
+    /// Returns the lanes of this move that are still pending.
     fn new_lanes(&self, process: Process, id: EndId) -> Vec<LaneId> {
         let end = self.state.owned(process, id).expect("it moves");
         let mut lanes: Vec<_> = end.items().iter().map(|end| (end.tx, end.id.side())).collect();

@@ -7,7 +7,7 @@ use crate::lane::{LaneId, Record, Seal, TransferState};
 use crate::met::Met;
 use crate::state::{Process, Wrong};
 
-/// What was read next from a ring.
+/// The next item of a ring.
 pub(super) enum Taken {
     Message(Message),
     Next,
@@ -19,8 +19,8 @@ pub(super) enum Taken {
 }
 
 impl World<'_> {
-    /// Receives for an end: first from its backlog, then from the ring; then follows the seal, then looks whether the
-    /// peer lives.
+    /// Receives for an end: first from its backlog, then from the ring. After that, continues behind the seal, and
+    /// then looks whether the peer lives.
     pub(super) fn receive(&mut self, process: Process, id: EndId) {
         let side = id.side();
         let end = self.state.owned_mut(process, id);
@@ -56,7 +56,7 @@ impl World<'_> {
         }
     }
 
-    /// Gives a message to the user, and the end in it to the receiving process.
+    /// Gives a message to the user, and the end in the message to the receiving process.
     fn deliver(&mut self, process: Process, id: EndId, message: Message) {
         let ledger = &mut self.state.ledger[id.index()];
         if message.number != ledger.received {
@@ -69,7 +69,7 @@ impl World<'_> {
         }
     }
 
-    /// Tells the user *peer closed*, and checks that everything was received before.
+    /// Reports *peer closed* to the user, and checks that everything was received before.
     fn peer_closed(&mut self, process: Process, id: EndId) {
         let [mine, other] = [id, id.other()].map(|id| self.state.ledger[id.index()]);
         let cut = self.state.cut;
@@ -81,7 +81,7 @@ impl World<'_> {
         }
     }
 
-    /// Claims an end that was taken out of a message, and returns it; returns it as dead if its lane was abandoned.
+    /// Claims an end taken out of a message, and returns the end; as dead if its lane was abandoned.
     pub(super) fn claim(&mut self, mut end: End) -> End {
         if !std::mem::take(&mut end.in_flight) {
             return end;
@@ -102,7 +102,7 @@ impl World<'_> {
         end
     }
 
-    /// Takes what comes next for an end (the `item`-th of [`End::items`]), and returns it. While the end is being
+    /// Takes the next item for an end (the `item`-th of [`End::items`]), and returns the item. While the end is being
     /// closed, its backlog comes first. The returned `bool` is true if nothing is left to read.
     pub(super) fn take_next(&mut self, process: Process, id: EndId, item: usize) -> (Taken, bool) {
         let end = self.state.owned_mut(process, id).item_mut(item).expect("it is read");

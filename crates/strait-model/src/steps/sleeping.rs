@@ -17,8 +17,8 @@ impl World<'_> {
         match task {
             Task::HandOver(lane) => self.hand_over(process, lane),
             Task::TakeRelayed(lane, half) => {
-                // Both sleep words belong to the other end: it reads the ring that the moved end writes, and writes its
-                // own ring. If neither end moved, each end is the other end of the other.
+                // Both sleep words belong to the other end: that end reads the ring written by the moved end, and
+                // writes its own ring. If neither end moved, each end is the other end of the other.
                 let moved = self.state.lane(lane).moved;
                 for moved in (0..2).filter(|side| moved == 2 || moved == *side) {
                     let side = if half == Half::Reader { moved } else { 1 - moved };
@@ -55,7 +55,7 @@ impl World<'_> {
         }
     }
 
-    /// Sends a wake-up over the link between two processes. It wakes the half that sleeps on this ring in `to`, if that
+    /// Sends a wake-up over the link between two processes. The wake-up wakes the half on this ring in `to`, if that
     /// half sleeps on the link to `from`.
     fn wake(&mut self, from: Process, lane: LaneId, side: usize, half: Half, to: Process) {
         for end in &mut self.state.owners[usize::from(to)].ends {
@@ -108,7 +108,7 @@ impl World<'_> {
         }
     }
 
-    /// Makes a half of an end awake, and clears its sleep word.
+    /// Wakes a half of an end, and clears its sleep word.
     pub(super) fn wake_up(&mut self, process: Process, id: EndId, half: Half) {
         let end = self.state.owned_mut(process, id);
         let before = std::mem::replace(&mut end.sleep[half as usize], Sleep::Awake);

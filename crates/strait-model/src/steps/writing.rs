@@ -7,14 +7,14 @@ use crate::lane::{Half, LaneId, Record, Seal};
 use crate::met::Met;
 use crate::state::{Process, Task};
 
-/// What a producer puts into a ring.
+/// A producer's input to a ring.
 pub(super) enum Put {
     Record(Record),
     Seal(Seal),
 }
 
 impl World<'_> {
-    /// Publishes a record or a seal in the ring that the end `id` writes, by compare-and-swap. Afterwards the process
+    /// Publishes a record or a seal in the ring written by the end `id`, by compare-and-swap. Afterwards the process
     /// will look at the sleep word of the consumer. Returns the seal if the ring has ended.
     pub(super) fn put(&mut self, process: Process, id: EndId, lane: LaneId, what: Put) -> Result<(), Seal> {
         let side = id.side();
@@ -34,7 +34,7 @@ impl World<'_> {
         Ok(())
     }
 
-    /// Seals the ring that the end `id` has read to its end, by compare-and-swap.
+    /// Seals a ring that the end `id` has read to its end, by compare-and-swap.
     pub(super) fn seal(&mut self, process: Process, id: EndId, lane: LaneId, seal: Seal) {
         let ring = &mut self.state.lane_mut(lane).rings[1 - id.side()];
         assert!(ring.records.is_empty() && ring.seal.is_none(), "the header is empty");
@@ -44,15 +44,15 @@ impl World<'_> {
         }
     }
 
-    /// Notes that the end `id` has read from a ring or sealed it: the process will look whether the producer waits for
-    /// room.
+    /// Notes that the end `id` has read from a ring or sealed it: the process will look whether the producer waits
+    /// for room.
     pub(super) fn made_room(&mut self, process: Process, id: EndId, lane: LaneId) {
         if self.configuration.sleeps(id.other(), Half::Writer) {
             self.add_task(process, Task::TakeWord(lane, id.other().side(), Half::Writer, None));
         }
     }
 
-    /// Lets an end whose outgoing ring is frozen write on in the new lane.
+    /// Lets an end whose outgoing ring is frozen continue to write in the new lane.
     pub(super) fn follow(&mut self, process: Process, id: EndId, lane: LaneId) {
         let both = self.broken(Breakage::FollowWithoutMark);
         let end = self.state.owned_mut(process, id);
@@ -62,8 +62,8 @@ impl World<'_> {
         }
     }
 
-    /// Publishes a message. Returns `false` if nothing was published: the end followed to a new lane, or learned that
-    /// its peer is closed or dead.
+    /// Publishes a message. Returns `false` if nothing was published: the end continued in a new lane, or learned
+    /// that its peer is closed or dead.
     pub(super) fn write(&mut self, process: Process, id: EndId) -> bool {
         let end = self.state.owned(process, id).expect("it writes");
         let (tx, side) = (end.tx, id.side());
@@ -93,7 +93,7 @@ impl World<'_> {
         }
     }
 
-    /// Commits the record *next*, so that the end writes on in a larger ring.
+    /// Commits the record *next*, so that the end continues to write in a larger ring.
     pub(super) fn grow(&mut self, process: Process, id: EndId) {
         let tx = self.state.owned(process, id).expect("it grows").tx;
         match self.put(process, id, tx, Put::Record(Record::Next)) {

@@ -1,5 +1,5 @@
-//! The effect of each step: the kernel's part (sockets, deaths), and what the hostile process does. What honest
-//! processes do is up to their machines.
+//! The effect of each step: acts of the kernel (sockets, deaths) and of the hostile process. The machines of honest
+//! processes decide about the rest.
 
 use strait_proto::links::{Effect, Id, Identity, Lane, Links, Makers, Packet, Seen, Step};
 
@@ -82,7 +82,7 @@ impl Act<'_> {
         self.now.wrong.get_or_insert(wrong);
     }
 
-    // What a machine sees, and its effects.
+    // The inputs of a machine, and its effects.
 
     fn see(&mut self, process: Process, seen: Seen) {
         let Some(machine) = self.now.machines.get_mut(&process) else { return };
@@ -101,7 +101,7 @@ impl Act<'_> {
         effects.into_iter().for_each(|effect| self.effect(process, effect));
     }
 
-    /// Notes a fault if a link is closed by IDLE with a lane on it, or with something unread.
+    /// Notes a fault if a link is closed by IDLE with a lane on it, or with an unread packet.
     fn closes_by_idle(&mut self, process: Process, on: Id, effects: &[Effect]) {
         let Some(side) = self.now.side_of(on, process) else { return };
         let unread = self.now.half(on, side).queue.iter().any(|item| item.packet.is_counted());
@@ -297,7 +297,7 @@ impl Act<'_> {
     fn make(&mut self, process: Process, lane: Lane) {
         let found = self.now.machines[&process].introductions().iter().find(|it| it.lane == lane).cloned();
         let Some((it, number)) = found.and_then(|it| it.pair.map(|number| (it, number))) else { return };
-        // The hostile process can copy what passes over a socket of which it has a copy.
+        // The hostile process can copy everything that passes over a socket if it has a copy of the socket.
         let over = |of: fn(&Socket) -> u8| it.over.iter().fold(0, |set, &on| set | of(self.now.socket(on)));
         let (copies, copied) = (over(|socket| socket.copies), over(|socket| socket.copied));
         let pair = Socket { copied, ..Socket::new(process, copies, [Place::Travelling; 2]) };
@@ -415,7 +415,7 @@ impl Act<'_> {
     }
 
     fn half_packet(&self, on: Id, lane: Lane, expected: Process) -> Packet {
-        // A does not say that it is a maker.
+        // A does not name itself as a maker.
         Packet::Half { number: 1000 + on, lane, expected: Some(identity(expected)), makers: Makers::NONE }
     }
 

@@ -8,9 +8,9 @@ use super::state::{A, End, Move, Place, Process, World, bit, identity, process};
 /// A step of one process.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Action {
-    /// The process that has this half receives the next packet from it.
+    /// The holder of this half receives the next packet from the half.
     Take(Id, usize),
-    /// The process that has this half sees that the other half is closed.
+    /// The holder of this half sees that the other half is closed.
     HangUp(Id, usize),
     /// A process does a step that its machine owes.
     Do(Process, Step),
@@ -22,7 +22,7 @@ pub enum Action {
     CallOff(Process, Lane),
     /// A process gives up a connect whose answer has not come.
     GiveUp(Process, Id),
-    /// The process that has this half opens a lane on the link.
+    /// The holder of this half opens a lane on the link.
     Open(Id, usize),
     /// The process at this end of a lane sends a packet for the lane.
     Send(Lane, usize),
@@ -37,19 +37,19 @@ pub enum Action {
 }
 
 impl Action {
-    /// Returns whether the step happens only if a user or the hostile process wants it, or a process dies.
+    /// Returns whether only a user, the hostile process or a death causes the step.
     pub fn is_optional(&self) -> bool {
         !matches!(self, Self::Take(..) | Self::HangUp(..) | Self::Do(..) | Self::Abandon(..))
     }
 }
 
-/// Adds every step that can happen in a state: those that happen by themselves first.
+/// Adds every possible step of a state: first the steps without a user or the hostile process.
 pub fn actions(is: &Configuration, now: &World, found: &mut Vec<Action>) {
     required(is, now, found);
     optional(is, now, found);
 }
 
-/// Adds every step that happens by itself.
+/// Adds every step that needs no user and no hostile process.
 pub fn required(is: &Configuration, now: &World, found: &mut Vec<Action>) {
     for (on, side, half) in now.halves() {
         let Place::At(process) = half.place else { continue };
@@ -108,14 +108,14 @@ pub(super) fn has_room(is: &Configuration, now: &World, process: Process, on: Id
     open && other.queue.len() < is.room
 }
 
-/// Returns whether a process has read everything that came on sockets whose other half is closed.
+/// Returns whether a process has read everything on sockets whose other half is closed.
 fn all_read(now: &World, process: Process) -> bool {
     now.halves()
         .filter(|(.., half)| half.place == Place::At(process))
         .all(|(on, side, half)| half.queue.is_empty() || now.half(on, 1 - side).place != Place::Closed)
 }
 
-/// Adds every step that a user or the hostile process may want, and every death.
+/// Adds every step of a user or the hostile process, and every death.
 pub fn optional(is: &Configuration, now: &World, found: &mut Vec<Action>) {
     for (line, &(introducer, processes, _)) in is.introductions.iter().enumerate() {
         if now.left.introductions[line] > 0 && now.lives(introducer) {
@@ -170,7 +170,7 @@ pub fn optional(is: &Configuration, now: &World, found: &mut Vec<Action>) {
 }
 
 /// Returns the sockets on which a process connects and has no answer. Before a process gives up, it shuts its side
-/// down, so that no answer can come, and reads what came before.
+/// down, so that no answer can come, and reads the earlier packets.
 pub(super) fn unanswered(now: &World, process: Process) -> impl Iterator<Item = Id> {
     now.halves()
         .filter(move |(on, _, half)| {
@@ -212,13 +212,13 @@ pub(super) fn possible(now: &World, attack: &Attack) -> bool {
     }
 }
 
-/// Returns what a machine sees when it takes an item.
+/// Returns the input of a machine for an item.
 pub(super) fn seen(on: Id, item: &super::state::Item) -> Seen {
     let brings = item.half.map(|(socket, _)| socket);
     Seen::Packet { on, from: Some(identity(item.from).inode), packet: item.packet.clone(), brings }
 }
 
-/// Returns the process that a machine takes for the peer of a link.
+/// Returns the peer of a link, as its machine knows it.
 pub(super) fn peer_of(now: &World, owner: Process, on: Id) -> Option<Process> {
     let link = now.machines.get(&owner)?.link(on)?;
     link.peer.map(|peer| process(peer.inode))

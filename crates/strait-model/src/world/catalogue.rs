@@ -1,4 +1,4 @@
-//! The configurations that are explored to their end.
+//! The configurations that are explored completely.
 
 use strait_proto::links::Packet;
 

@@ -6,20 +6,20 @@ use super::act::Act;
 use super::coverage::Coverage;
 use super::state::{A, Left, Move, PROCESSES, Place, Process, Set, Socket, World, bit, identity};
 
-/// What the hostile process A does. Each attack of a configuration happens at most once.
+/// An attack of the hostile process A. Each attack of a configuration happens at most once.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Attack {
     /// Puts a packet into a socket, for the half on this side. A has the other half, or a copy.
     Inject(Id, usize, Packet),
-    /// Shuts down a socket of which it has a copy.
+    /// Shuts down a socket with a copy in A.
     Shutdown(Id),
-    /// Takes the half out of the next packet on a socket of which it has a copy, and puts a half of its own there.
+    /// Takes the half out of the next packet on a socket with a copy in A, and puts a half of its own there.
     Swap(Id),
     /// Introduces V to "H", and keeps the other half.
     NameElsewhere,
     /// Introduces V and H, keeps a copy, and names the pair once more to V alone.
     Frame,
-    /// Sends V one end of a lane, and says that the other end is in V, too.
+    /// Sends V one end of a lane, and claims that the other end is in V, too.
     FalseYourself,
     /// Connects to V and gives the socket to H as an introduced half.
     HandOn,
@@ -27,7 +27,7 @@ pub enum Attack {
     ListenerCopy,
     /// Introduces V to itself, but gives the other half to H.
     NameSelf,
-    /// Gives H the socket over which V has started A, as if V had started H.
+    /// Gives H the socket over which V started A, as if V had started H.
     HandDown,
     /// Takes the socket over which H starts V, and gives it to V as an introduced half.
     Intercept,
@@ -51,7 +51,7 @@ pub struct Configuration {
     pub(super) connects: Vec<([Process; 2], u8)>,
     pub(super) attacks: Vec<Attack>,
     pub(super) mortal: Set,
-    /// The most packets in one direction of a socket.
+    /// The maximum number of packets in one direction of a socket.
     pub(super) room: usize,
     left: Left,
 }
@@ -69,18 +69,18 @@ impl Configuration {
         self
     }
 
-    /// Adds a link that two processes made, with a lane that stays open. One of the two may be A.
+    /// Adds a link made by two processes, with a lane that stays open. One of the two processes may be A.
     pub fn link(self, left: Process, right: Process) -> Self {
         self.given([left, right], 0, true)
     }
 
-    /// Adds a link that two processes made and do not use.
+    /// Adds a link made by two processes and not used.
     pub fn idle_link(self, left: Process, right: Process) -> Self {
         self.given([left, right], 0, false)
     }
 
-    /// Adds a link between two processes of which A has a copy, with a lane that stays open. Both know that they did
-    /// not make the socket.
+    /// Adds a link between two processes with a copy in A, and with a lane that stays open. Both processes know that
+    /// they did not make the socket.
     pub fn foreign(self, left: Process, right: Process) -> Self {
         self.given([left, right], bit(A), true)
     }
@@ -115,7 +115,7 @@ impl Configuration {
         self
     }
 
-    /// Lets this many introductions be called off, for lack of anything.
+    /// Lets this many introductions be called off, for any reason.
     pub fn calls_off(mut self, calls: u8) -> Self {
         self.left.calls_off = calls;
         self

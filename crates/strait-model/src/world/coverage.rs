@@ -1,11 +1,11 @@
-//! Which pairs of a state and what was seen in it came about.
+//! The pairs of a state and an input that came about.
 
 use std::collections::BTreeMap;
 use std::sync::Mutex;
 
 use strait_proto::links::{Dial, Id, Links, Packet, Phase, Seen, Side, Stage, Step};
 
-/// How often each pair came about: the machine, its state, and what it saw.
+/// The count of each pair: the machine, its state, and the input.
 #[derive(Debug, Default)]
 pub struct Coverage(Mutex<BTreeMap<(&'static str, String, &'static str), u64>>);
 
@@ -46,8 +46,8 @@ const STAGE_SEEN: [&str; 3] = ["done", "called off", "closed"];
 const ALONE: [&str; 2] = ["none", "alone"];
 const ALONE_SEEN: [&str; 3] = ["yourself", "closed", "closes the lane"];
 
-/// The pairs that cannot come about, or only by a rare act of the hostile process, with the reason. A state or what was
-/// seen is given by its beginning.
+/// The pairs that cannot come about, or only by a rare act of the hostile process, with the reason. A state or an
+/// input is given by its beginning.
 const NEVER: &[(&str, &str, &str, &str)] = &[
     ("link", "", "sent handshake", "a link is greeted first, while it is greeting or when the peer was faster (open)"),
     ("link", "greeting", "sent", "nothing but the handshake is sent before the peer's handshake has come"),
@@ -92,7 +92,7 @@ impl Coverage {
         *self.0.lock().unwrap().entry((machine, state.into(), seen)).or_default() += 1;
     }
 
-    /// Notes what a process is about to see.
+    /// Notes the next input of a process.
     pub(super) fn see(&self, machine: &Links, seen: &Seen) {
         match seen {
             Seen::Packet { on, packet, .. } => self.packet(machine, *on, packet),

@@ -1,7 +1,8 @@
-//! Worlds of processes that run the machines of links: [`strait_proto::links`], the protocol that ships.
+//! Worlds of processes that run the machines of links: [`strait_proto::links`], the planned protocol.
 //!
-//! The rules stand in `docs/maintainers/links.md`, with the reason for each. This module has no protocol of its own. It has what
-//! surrounds the machines: the kernel (sockets, their order and their room, deaths), the users, and a hostile process.
+//! The rules stand in `docs/maintainers/links.md`, each with its reason. This module has no protocol of its own. It
+//! has the surroundings of the machines: the kernel (sockets, their order and their room, deaths), the users, and a
+//! hostile process.
 //!
 //! # Objects
 //!
@@ -9,18 +10,18 @@
 //!   process has a [`Links`](strait_proto::links::Links).
 //! - **Sockets** with two halves. A half is with a process, in a packet, or closed. For each socket the world notes
 //!   whether A has a copy, which no honest process can know.
-//! - **Lanes**, each with the processes that may harm it (*blame*): those of its two ends, the source of the move for
-//!   which it was made, and its makers.
+//! - **Lanes**, each with the processes that may harm the lane (*blame*): its two processes, the source of its move,
+//!   and its makers.
 //!
-//! A step is one packet received, one step that a machine owes, or one decision of a user. The packets on one socket
-//! keep their order. A process may die between any two steps. A step that a machine owes may fail as often as it likes:
-//! it is just not done yet. A socket has room for a few packets only. A user calls off introductions at any step, and
-//! gives up connects. A may send any packet on its sockets and on those of which it has a copy, close them, take out
-//! the halves in them, introduce, connect, and listen; it is told of lanes that it may harm anyway.
+//! A step is one packet received, one step owed by a machine, or one decision of a user. The packets on one socket
+//! keep their order. A process may die between any two steps. An owed step may fail any number of times: the world
+//! does it later. A socket has room for a few packets only. A user calls off introductions at any step, and gives up
+//! connects. A may send any packet on its sockets and on sockets with a copy in A, close them, take out the halves in
+//! them, introduce, connect, and listen. A knows every lane that A may harm anyway.
 //!
 //! Two ways to run it: [`properties::explore`] visits every state of a small [configuration](catalogue), and
-//! [`random::run`] walks through a large one, some 240 to 480 steps, as a seed says. The program `links` does that for
-//! many seeds, and prints which pairs of a state and what was seen in it came about ([`coverage`]).
+//! [`random::run`] walks through a large one, some 240 to 480 steps, drawn from a seed. The program `links` does that
+//! for many seeds, and prints which pairs of a state and an input came about ([`coverage`]).
 //!
 //! # Where it is
 //!
@@ -32,22 +33,22 @@
 //! | [`properties`] | the properties |
 //! | [`configuration`], [`catalogue`] | bounds, and the configurations below |
 //! | [`random`] | random walks |
-//! | [`coverage`] | the pairs of a state and what was seen in it; why some never come about |
+//! | [`coverage`] | the pairs of a state and an input; why some never come about |
 //!
 //! # Left out
 //!
-//! - Messages, and the steps of a move: a move is here a new lane, of which both processes are told, and then a commit.
+//! - Messages, and the steps of a move: here a move is a new lane, announced to both processes, and then a commit.
 //!   The model of moving ends has the rest.
 //! - Limits, charges, and the payer.
 //! - Policies and tokens of a listener.
-//! - Exec images and copies of the library within one process, but for A, which says any name.
+//! - Exec images and copies of the library within one process, but for A, which claims any name.
 //! - More than one hostile process.
 //! - Several threads of one process: a step is atomic within its process.
 //!
 //! # The configurations
 //!
-//! `cargo test -p strait-model --test world` explores those of the first table in some ten seconds; with `-- --ignored`
-//! also those of the second.
+//! `cargo test -p strait-model --test world` explores the first table in some ten seconds; with `-- --ignored` also
+//! the second.
 //!
 //! | configuration | states |
 //! |---|--:|

@@ -13,7 +13,7 @@ use crate::search::{Report, search};
 
 use super::state::{A, End, H, Place, Process, V, World, Wrong, bit, identity};
 
-/// The world in one configuration, as the model checker takes it.
+/// The world in one configuration, in the form for the model checker.
 #[derive(Debug)]
 pub struct Rules {
     /// The bounds of the run.
@@ -81,7 +81,7 @@ impl Model for Rules {
     }
 }
 
-/// Returns a property that does not hold in a state; `None` if all hold.
+/// Returns a violated property; `None` if all properties hold.
 pub fn violated(is: &Configuration, now: &World) -> Option<&'static str> {
     let broken = |at_rest: bool| CHECKS.iter().find(|check| check.1 == at_rest && !check.2(now)).map(|check| check.0);
     broken(false).or_else(|| {
@@ -97,7 +97,7 @@ fn all_links(now: &World) -> impl Iterator<Item = (Process, Id, &Link)> {
     machines.flat_map(|(&process, machine)| machine.links().map(move |(on, link)| (process, on, link)))
 }
 
-/// Returns every link between honest processes of which A has no copy.
+/// Returns every link between honest processes without a copy in A.
 fn honest_links(now: &World) -> impl Iterator<Item = (Process, Id, &Link)> {
     all_links(now).filter(|&(_, on, link)| {
         let by_a = |side: usize| now.half(on, side).place == Place::At(A);
@@ -106,7 +106,7 @@ fn honest_links(now: &World) -> impl Iterator<Item = (Process, Id, &Link)> {
     })
 }
 
-/// Returns whether a peer is the hostile process, whatever name it says.
+/// Returns whether a peer is the hostile process, whatever its name.
 fn is_a(peer: Option<Identity>) -> bool {
     peer.is_some_and(|peer| peer.inode == identity(A).inode)
 }
@@ -120,14 +120,14 @@ fn captured(now: &World) -> bool {
     })
 }
 
-/// Returns whether a lane is on a link to another process than the one at the lane's other end.
+/// Returns whether a lane is on a link to another process than that of the lane's other end.
 fn misnamed(now: &World) -> bool {
     all_links(now).any(|(process, _, link)| {
         let Some(peer) = link.peer else { return false };
         link.lanes.iter().any(|&lane| {
             let state = now.lane(lane);
             let other = state.processes[1 - now.end_in(lane, process)];
-            // The hostile process can say what it likes of lanes that it may harm.
+            // The hostile process may lie about lanes that it may harm.
             identity(other) != peer && state.blame & bit(A) == 0
         })
     })
@@ -135,7 +135,7 @@ fn misnamed(now: &World) -> bool {
 
 fn only_direct(now: &World) -> bool {
     all_links(now).all(|(process, on, link)| {
-        // A process that A has started believes what A says of its parent.
+        // A process started by A believes what A claims about its parent.
         let started_by_a = process == H && link.origin == Origin::Given { peer: Some(identity(V).inode) };
         let greeted = link.peer.is_some_and(|_| !is_a(link.peer));
         !(link.makers.is_none() && greeted && now.socket(on).copied & bit(A) != 0) || started_by_a
@@ -163,13 +163,13 @@ fn delivered(now: &World) -> bool {
 fn no_surplus(now: &World) -> bool {
     honest_links(now).all(|(_, on, link)| {
         let used = now.lanes.iter().any(|lane| lane.ends.contains(&End::At(on)));
-        // Without a word from a hostile introducer a link that it names stays.
+        // A link named by a hostile introducer may stay, because that introducer may never send RELEASED.
         let named_by_a = link.name().is_some_and(|name| now.socket(name.by).copied != 0);
         used || named_by_a || waits_for_a(now, on) || introduces_a(now, on)
     })
 }
 
-/// Returns whether an introduction in progress speaks over a link, and over another one on which A can leave an IDLE
+/// Returns whether an introduction in progress uses a link, and also another link on which A can leave an IDLE
 /// unanswered.
 fn introduces_a(now: &World, on: Id) -> bool {
     now.machines.values().any(|machine| {
@@ -179,8 +179,8 @@ fn introduces_a(now: &World, on: Id) -> bool {
     })
 }
 
-/// Returns whether one of the two processes of a link connects to the other, on a socket that A has or can read. A may
-/// never answer, and as long holds the direct links of the two.
+/// Returns whether one of the two processes of a link connects to the other, on a socket that A has or can read. A
+/// may never answer, and so holds the direct links of the two processes.
 fn waits_for_a(now: &World, on: Id) -> bool {
     let waits = |machine: &Links, to: u64| {
         let own = |dial: &Dial| matches!(dial, Dial::Asks { to: Some(it), .. } | Dial::Waits { to: Some(it), .. } if *it == to);
@@ -202,7 +202,7 @@ fn answered(now: &World) -> bool {
 }
 
 fn count(now: &World) -> bool {
-    // A link whose introducer names it no more stays as long as it is used.
+    // A link that its introducer does not name any more stays while it is used.
     let nameable = |link: &Link| !matches!(link.origin, Origin::Introduced { name: None, .. });
     let all: Vec<_> = honest_links(now).filter(|(.., link)| nameable(link)).collect();
     let kind = |link: &Link| match link.origin {

@@ -18,7 +18,7 @@ pub const STEPS: usize = 240;
 /// Runs the world of a seed. Returns the number of steps.
 ///
 /// # Errors
-/// Returns the property that does not hold, with the last steps.
+/// Returns the violated property, with the last steps.
 pub fn run(seed: u64, coverage: &Arc<Coverage>) -> Result<usize, String> {
     let mut walk = Walk::new(seed, coverage);
     let steps = STEPS + walk.rng.usize(..STEPS);
@@ -57,7 +57,7 @@ impl Walk {
         Self { rng, is, now, coverage: Arc::clone(coverage), trail: Vec::new(), hostile, target: None, seed }
     }
 
-    /// Does a random step. Returns whether there was one.
+    /// Does a random step. Returns whether there was a step.
     fn step(&mut self, optional: bool) -> Result<bool, String> {
         let mut found = Vec::new();
         if optional {
@@ -68,7 +68,7 @@ impl Walk {
             }
         } else {
             action::required(&self.is, &self.now, &mut found);
-            // What the hostile process sends in a row is often taken in a row.
+            // Consecutive packets of the hostile process are often taken one after the other.
             let aimed = |action: &Action| matches!((action, self.target), (Action::Take(on, side), Some(it)) if (*on, *side) == it);
             if self.rng.usize(..4) > 0 && found.iter().any(aimed) {
                 found.retain(aimed);
@@ -139,7 +139,7 @@ impl Walk {
         format!("seed {}: not so: {what} {wrong:?}\n{}{lanes}{sockets}{machines}", self.seed, last[from..].concat())
     }
 
-    /// Returns something that the hostile process does.
+    /// Returns an act of the hostile process.
     fn noise(&mut self) -> Option<Attack> {
         use Attack::{
             Dial, FalseYourself, Frame, HandOn, Inject, Intercept, ListenerCopy, NameElsewhere, NameSelf, Shutdown,
@@ -185,7 +185,7 @@ impl Walk {
     /// Returns a packet of the hostile process for another process.
     fn packet(&mut self, to: Process, on: Id) -> Option<Packet> {
         let small = self.rng.u64(..5);
-        // A names of lanes only those that it knows.
+        // A names only lanes that A knows.
         let known: Vec<_> = (0u128..).zip(&self.now.lanes).filter(|(_, lane)| lane.blame & bit(A) != 0).collect();
         let known: Vec<u128> = known.into_iter().filter(|(_, lane)| !lane.pinned).map(|(lane, _)| lane).collect();
         let lane = match self.rng.choice(&known) {
@@ -218,7 +218,7 @@ impl Walk {
     }
 }
 
-/// Returns a random configuration, and whether the hostile process does what it likes.
+/// Returns a random configuration, and whether the hostile process does whatever it likes.
 fn configuration(rng: &mut Rng) -> (Configuration, bool) {
     let all: &[Process] = match rng.usize(..4) {
         0 => &[V, H],

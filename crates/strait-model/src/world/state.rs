@@ -19,7 +19,7 @@ pub const B: Process = 2;
 pub const A: Process = 3;
 /// `C`: a second introducer.
 pub const C: Process = 4;
-/// The number of processes that a world can have.
+/// The number of processes of a world.
 pub const PROCESSES: Process = 5;
 
 /// Returns the set of one process.
@@ -32,19 +32,19 @@ pub fn identity(process: Process) -> Identity {
     Identity { inode: u64::from(process) + 1, name: 100 + u128::from(process) }
 }
 
-/// Returns the process that has an inode number.
+/// Returns the process with this inode number.
 pub fn process(inode: u64) -> Process {
     inode as Process - 1
 }
 
-/// A packet in a socket, with the half that it brings.
+/// A packet in a socket, with its half.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Item {
-    /// The process that sent the packet, as the kernel reports it.
+    /// The sender of the packet, according to the kernel.
     pub from: Process,
     /// The packet.
     pub packet: Packet,
-    /// The half that travels with the packet: its socket and side.
+    /// The half in the packet: its socket and side.
     pub half: Option<(Id, usize)>,
 }
 
@@ -64,16 +64,16 @@ pub enum Place {
 pub struct Half {
     /// Where the half is.
     pub place: Place,
-    /// The packets that can be received from it, the oldest first.
+    /// The packets to be received from this half, the oldest first.
     pub queue: Vec<Item>,
-    /// Whether its process has sent IDLE and received no answer.
+    /// Whether its process has sent IDLE and has no answer.
     pub asked: bool,
 }
 
 /// A socket.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Socket {
-    /// The hostile processes that have a copy.
+    /// The hostile processes with a copy.
     pub copies: Set,
     /// The hostile processes that have or had a copy.
     pub copied: Set,
@@ -81,7 +81,7 @@ pub struct Socket {
     pub maker: Process,
     /// The two halves.
     pub halves: [Half; 2],
-    /// The lane for which a connect made the socket.
+    /// The lane of the connect that made the socket.
     pub lane: Option<Lane>,
 }
 
@@ -93,7 +93,7 @@ impl Socket {
     }
 }
 
-/// What became of the move for which a lane was made.
+/// The fate of the move for which a lane was made.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Move {
     /// The move is in progress.
@@ -117,37 +117,37 @@ pub enum End {
     Closed,
 }
 
-/// A lane, with everything that no single process knows.
+/// A lane, with facts that no single process knows.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct LaneState {
     /// The processes of the two ends.
     pub processes: [Process; 2],
-    /// The processes that may harm the lane: those of its ends, its source, and its makers.
+    /// The processes that may harm the lane: its two processes, its source, and its makers.
     pub blame: Set,
-    /// The process that moved an end into the lane, or opened it.
+    /// The process that opened the lane or moved an end into the lane.
     pub source: Process,
     /// The move.
     pub state: Move,
     /// The places of the two ends.
     pub ends: [End; 2],
-    /// The number of packets that each end sent.
+    /// The number of packets sent by each end.
     pub sent: [u8; 2],
-    /// The number of packets that each end received.
+    /// The number of packets received by each end.
     pub received: [u8; 2],
     /// Whether the lane stays open for the whole run.
     pub pinned: bool,
 }
 
-/// A fault that shows in the step that causes it.
+/// A fault, visible in the step that causes it.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Wrong {
-    /// This lane ended, although no process that may harm it has died or is hostile.
+    /// This lane ended, although no process that may harm the lane has died or is hostile.
     Harmed(Lane),
     /// This link was closed by IDLE with an unread counted packet, or with a lane on it.
     ClosedInUse(Id),
-    /// A half for this lane came to a hostile process that may not harm the lane.
+    /// A half for this lane reached a hostile process that may not harm the lane.
     Stolen(Lane),
-    /// This process is honest, and was taken for a bad peer.
+    /// This honest process was taken for a bad peer.
     Accused(Process),
     /// A counted packet was sent over this link between IDLE and its answer.
     NotQuiet(Id),
@@ -166,7 +166,7 @@ pub struct Left {
     pub sends: u8,
     /// Introductions called off.
     pub calls_off: u8,
-    /// Processes that die.
+    /// The number of processes that may still die.
     pub deaths: u8,
     /// The attacks that may still happen, one bit for each line of the configuration.
     pub attacks: u16,
@@ -175,7 +175,7 @@ pub struct Left {
 /// A state of the world.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct World {
-    /// The processes that live.
+    /// The living processes.
     pub alive: Set,
     /// The machine of each honest process.
     pub machines: BTreeMap<Process, Links>,
@@ -183,11 +183,11 @@ pub struct World {
     pub sockets: Vec<Socket>,
     /// Every lane, by its number.
     pub lanes: Vec<LaneState>,
-    /// The pairs of which an introducer still has a half: the introducer, its number for the pair, and the socket.
+    /// The pairs with a half still at the introducer: the introducer, its number for the pair, and the socket.
     pub kept: Vec<(Process, u64, Id)>,
     /// How often optional things may still happen.
     pub left: Left,
-    /// The fault that the last step showed.
+    /// The fault in the last step.
     pub wrong: Option<Wrong>,
 }
 
@@ -220,7 +220,7 @@ impl World {
         &mut self.lanes[lane as usize]
     }
 
-    /// Returns the side of a socket that a process has.
+    /// Returns the side of a socket held by a process.
     pub fn side_of(&self, on: Id, process: Process) -> Option<usize> {
         let socket = self.sockets.get(on as usize)?;
         (0..2).find(|&side| socket.halves[side].place == Place::At(process))
@@ -241,7 +241,7 @@ impl World {
         halves[1 - side].place == Place::Closed && (*copies == 0 || dead)
     }
 
-    /// Returns the index of the end of a lane that is in a process.
+    /// Returns the index of the end of a lane in a process.
     pub fn end_in(&self, lane: Lane, process: Process) -> usize {
         usize::from(self.lane(lane).processes[0] != process)
     }
@@ -252,7 +252,7 @@ impl World {
         self.sockets.len() as Id - 1
     }
 
-    /// Adds a lane that `source` made between two processes.
+    /// Adds a lane made by `source` between two processes.
     pub fn add_lane(&mut self, source: Process, processes: [Process; 2], state: Move) -> Lane {
         let blame = bit(source) | bit(processes[0]) | bit(processes[1]);
         let (ends, sent, received, pinned) = ([End::Coming; 2], [0; 2], [0; 2], false);
