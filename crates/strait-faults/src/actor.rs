@@ -21,13 +21,13 @@ use crate::program::scenarios::Scenario;
 pub(crate) enum Ending {
     /// The process recorded no ending: it was killed.
     Killed = 0,
-    /// The process did all that it does without a fault.
+    /// The process did everything without a fault.
     Done = 1,
     /// The process stopped because a channel was closed by the failure of another process.
     Closed = 2,
-    /// The process could not continue after an error that its own fault caused, and recorded the error.
+    /// The process could not continue after an error caused by its own fault, and recorded the error.
     GaveUp = 3,
-    /// The process found a mistake, and recorded it.
+    /// The process found and recorded a mistake.
     Wrong = 4,
 }
 
@@ -39,7 +39,7 @@ impl Ending {
     }
 }
 
-/// The failures that a process must be prepared for.
+/// The failures that a process must expect.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     /// No failure: each call of this process succeeds.
@@ -59,13 +59,13 @@ pub(crate) enum Stop {
     GaveUp(Error),
 }
 
-/// How often a failing call is made before that counts as a mistake.
+/// How often a failing call is made before the failures count as a mistake.
 const TRIES: u32 = 4;
 
-/// How long a process may have something open after it has dropped everything.
+/// How long a process may have something open after it dropped everything.
 const SETTLED: Duration = Duration::from_secs(5);
 
-/// The number of descriptors that a process has ready for sending.
+/// The number of descriptors that a process has prepared for sending.
 const FILES: usize = 16;
 
 /// A process of a scenario.
@@ -74,7 +74,7 @@ pub(crate) struct Actor {
     ledger: &'static Ledger,
     directory: PathBuf,
     expect: Expect,
-    /// The number of failed calls since the last call that succeeded.
+    /// The number of failed calls since the last successful call.
     refused: Cell<u32>,
     files: RefCell<Vec<OwnedFd>>,
     inode: u64,
@@ -87,7 +87,7 @@ impl Actor {
         &self.ledger.lives[self.number]
     }
 
-    /// Records the caller's line, so that the place is known if the process hangs.
+    /// Records the caller's line, so that the place of a hang is known.
     #[track_caller]
     fn at(&self) {
         self.life().line.store(Location::caller().line(), Ordering::Relaxed);
@@ -116,7 +116,7 @@ impl Actor {
         }
     }
 
-    /// Makes a call, and makes it again if it fails for a reason that passes.
+    /// Makes a call, and repeats the call after a temporary error.
     #[track_caller]
     pub(crate) fn call<T>(&self, call: impl FnMut() -> Result<T, Error>) -> Result<T, Stop> {
         self.at();
@@ -136,7 +136,7 @@ impl Actor {
         }
     }
 
-    /// Makes a call that never waits, and makes it again as long as it would block or fails for a reason that passes.
+    /// Makes a call without a wait, and repeats the call while it would block or fails with a temporary error.
     #[track_caller]
     pub(crate) fn until_it_does_not_block(&self, mut call: impl FnMut() -> Result<(), Error>) -> Played {
         self.call(|| {
@@ -149,7 +149,8 @@ impl Actor {
         })
     }
 
-    /// Makes a call that consumes its arguments, so that it cannot be made twice. If it fails, the process stops.
+    /// Makes a call that consumes its arguments, so that no repetition is possible. If the call fails, the process
+    /// stops.
     #[track_caller]
     pub(crate) fn once<T>(&self, call: impl FnOnce() -> Result<T, Error>) -> Result<T, Stop> {
         self.at();
@@ -177,7 +178,7 @@ impl Actor {
         self.once(|| options.over(socket))
     }
 
-    /// Takes `count` of the descriptors that are ready for sending.
+    /// Takes `count` of the prepared descriptors.
     pub(crate) fn files(&self, count: usize) -> Vec<Handle> {
         let mut files = self.files.borrow_mut();
         let rest = files.len().checked_sub(count).expect("enough files");
@@ -220,7 +221,7 @@ impl Actor {
         Ok(())
     }
 
-    /// Sends the next message of a stream by `send`, which is called with the number of the message.
+    /// Sends the next message of a stream by `send`, which gets the number of the message.
     #[track_caller]
     pub(crate) fn send_made(&self, stream: usize, mut send: impl FnMut(u32) -> Result<(), Error>) -> Played {
         let number = self.attempt(stream, 1);
@@ -237,7 +238,7 @@ impl Actor {
         let mut row = row.iter().map(Outgoing::from).peekable();
         let mut refused = None;
         self.call(|| {
-            // The iterator no longer has the message that failed, so it is sent alone.
+            // The iterator no longer has the failed message, so that message is sent alone.
             if let Some(failed) = refused.take() {
                 let failed: usize = failed;
                 channel.send(&content(stream, first + failed as u32, lens[failed])).map_err(|again| {
@@ -278,8 +279,8 @@ impl Actor {
         Ok(())
     }
 
-    /// Reads at most `most` of the next bytes of a stream from a data pipe. Returns their number: 0 at the end of the
-    /// stream, by which all bytes must have arrived.
+    /// Reads at most `most` of the next bytes of a stream from a data pipe. Returns their number. At the end of the
+    /// stream the number is 0, and all bytes must have arrived.
     #[track_caller]
     pub(crate) fn read(&self, stream: usize, consumer: &DataConsumer, most: usize) -> Result<usize, Stop> {
         let mut out = vec![0; most];
@@ -303,8 +304,8 @@ impl Actor {
         assert!(number < attempted, "a message of stream {stream} that nobody sent");
     }
 
-    /// Receives the next message of a stream, which must have `len` bytes. Returns its handles; `None` if they were
-    /// lost for lack of descriptors.
+    /// Receives the next message of a stream, which must have `len` bytes. Returns its handles; `None` if the handles
+    /// were lost for lack of descriptors.
     #[track_caller]
     pub(crate) fn recv_with(&self, stream: usize, channel: &Channel, len: usize) -> Result<Option<Vec<Handle>>, Stop> {
         let mut message = self.recv_by(stream, |message| channel.recv_message(message, Deadline::NEVER))?;
@@ -319,8 +320,7 @@ impl Actor {
         self.check(stream, bytes);
     }
 
-    /// Checks that a received value is the next of its stream: that it has the right number. `None` if the value was lost
-    /// with its handles.
+    /// Checks that a received value has the next number of its stream. `None` if the value was lost with its handles.
     #[track_caller]
     pub(crate) fn taken_value(&self, stream: usize, number: Option<u32>) {
         let next = self.ledger.streams[stream].received.fetch_add(1, Ordering::SeqCst);
@@ -329,7 +329,7 @@ impl Actor {
         assert!(next < attempted, "a value of stream {stream} that nobody sent");
     }
 
-    /// Returns the handles of a message; `None` if they were lost for lack of descriptors.
+    /// Returns the handles of a message; `None` if the handles were lost for lack of descriptors.
     #[track_caller]
     pub(crate) fn handles(&self, taken: Result<Vec<Handle>, Error>) -> Result<Option<Vec<Handle>>, Stop> {
         match taken {
@@ -343,8 +343,8 @@ impl Actor {
         }
     }
 
-    /// Receives a message by `recv`. If `recv` says that the other end is closed, all messages accepted before this
-    /// call must have arrived.
+    /// Receives a message by `recv`. If `recv` returns *peer closed*, all messages accepted before this call must
+    /// have arrived.
     #[track_caller]
     pub(crate) fn recv_by(
         &self,
@@ -406,8 +406,8 @@ impl Actor {
         }
     }
 
-    /// Waits until the other end of the channel is closed. No message may arrive before, and all accepted ones must
-    /// have arrived.
+    /// Waits until the other end of the channel is closed. No message may arrive before, and all accepted messages
+    /// must have arrived.
     #[track_caller]
     pub(crate) fn recv_end_of(&self, stream: usize, channel: &Channel) -> Played {
         self.ended(stream, |actor| {
@@ -423,12 +423,12 @@ impl Actor {
         Ok(())
     }
 
-    /// Returns the directory in which listeners have their names.
+    /// Returns the directory of the listeners' names.
     pub(crate) fn directory(&self) -> &Path {
         &self.directory
     }
 
-    /// Returns whether the process with this number has ended.
+    /// Returns whether process `process` has ended.
     pub(crate) fn is_gone(&self, process: usize) -> bool {
         self.ledger.lives[process].gone.load(Ordering::SeqCst) != 0
     }
@@ -448,7 +448,7 @@ impl Actor {
         self.expect == Expect::Refusal
     }
 
-    /// Opens a gate, at which another process waits.
+    /// Opens a gate for a waiting process.
     pub(crate) fn open_gate(&self, gate: usize) {
         self.ledger.gates[gate].store(1, Ordering::SeqCst);
     }
@@ -472,12 +472,12 @@ impl Actor {
 /// Bit of a process's mark: handles of a message were lost for lack of descriptors.
 pub(crate) const LOST: u32 = 1 << 31;
 
-/// Returns the usual options. A thread that waits sleeps at once, so that runs resemble each other.
+/// Returns the usual options. A waiting thread sleeps at once, so that runs resemble each other.
 pub(crate) fn options() -> Options {
     Options::new().wait(Wait::Block)
 }
 
-/// Returns the bytes of message `number` of a stream, if it is `len` bytes long.
+/// Returns the bytes of message `number` of a stream with the length `len`.
 pub(crate) fn content(stream: usize, number: u32, len: usize) -> Vec<u8> {
     let seed = (number as usize * 31 + stream * 7) as u64;
     let word = |index: u64| (seed + index).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(17);
@@ -500,7 +500,7 @@ fn mappings() -> Vec<String> {
     maps.lines().filter(|line| line.contains("memfd:strait")).map(str::to_owned).collect()
 }
 
-/// The treatment of one process of a scenario.
+/// The fate of one process of a scenario.
 pub(crate) enum Fate {
     /// Nothing is done to the process.
     None,
@@ -512,7 +512,7 @@ pub(crate) enum Fate {
     Interrupted,
 }
 
-/// Plays one role of a scenario in this process, checks what is left, and ends the process.
+/// Plays one role of a scenario in this process, checks that nothing is left, and ends the process.
 pub(crate) fn play(
     scenario: &Scenario,
     number: usize,
@@ -564,7 +564,8 @@ pub(crate) fn play(
                 }
             };
             life.ending.store(ending as u32, Ordering::SeqCst);
-            // An end that could not be closed for lack of descriptors or memory is closed soon after there are some.
+            // If a lack of descriptors or memory prevented the closing of an end, the library closes the end soon
+            // after the lack.
             let begin = Instant::now();
             while (descriptors() != before || !mappings().is_empty()) && begin.elapsed() < SETTLED {
                 std::thread::sleep(Duration::from_millis(5));
@@ -579,7 +580,7 @@ pub(crate) fn play(
             }
         }
     }
-    // SAFETY: the call only ends this process; exit handlers would act on state of its parent.
+    // SAFETY: `_exit` may be called in any state; exit handlers would act on state of the parent.
     unsafe { libc::_exit(0) }
 }
 

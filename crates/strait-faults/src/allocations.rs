@@ -1,4 +1,4 @@
-//! An allocator that counts the bytes that this process has allocated and not freed, so that a leak of memory shows.
+//! Counts the bytes that this process has allocated and not freed, so that a leak of memory shows.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -14,7 +14,8 @@ pub(crate) fn bytes() -> u64 {
     BYTES.load(Ordering::Relaxed)
 }
 
-// SAFETY: every call is passed on unchanged to the system's allocator, which keeps the contract.
+// SAFETY: the system's allocator keeps the contract of `GlobalAlloc`, and every call passes its arguments on
+// unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         BYTES.fetch_add(layout.size() as u64, Ordering::Relaxed);

@@ -1,7 +1,7 @@
-//! The errors that each system call of the library can give, by its manual page or because of a sandbox.
+//! The errors of each system call of the library, by its manual page or because of a sandbox.
 
-/// The system calls, by the names that the library gives them, and the errors that the matrix makes them return. A
-/// call without an entry is never made to fail.
+/// The system calls, by their names in the library, and their errors in the matrix. A call without an entry never
+/// fails.
 const ERRORS: &[(&str, &[&str])] = &[
     ("accept", &["ECONNABORTED", "EINTR", "EMFILE", "ENFILE", "ENOMEM", "EPERM"]),
     ("bind", &["EACCES", "ENOMEM", "ENOSPC", "EPERM"]),
@@ -45,7 +45,7 @@ const ERRORS: &[(&str, &[&str])] = &[
     ("read", &["EAGAIN", "EINTR"]),
     ("recvfrom", &["ECONNRESET", "EINTR", "ENOBUFS", "ENOMEM"]),
     ("recvmsg(MSG_PEEK)", &["ECONNRESET", "EINTR", "ENOBUFS", "ENOMEM"]),
-    // EPIPE and EAGAIN are missing: the kernel gives them when the peer is gone or the socket is full; scenarios have
+    // EPIPE and EAGAIN are missing: the kernel returns them if the peer is gone or the socket is full; scenarios have
     // both.
     ("sendmsg", &["EINTR", "EMSGSIZE", "ENOBUFS", "ENOMEM", "EPERM", "ETOOMANYREFS"]),
     ("rt_sigprocmask", &["ENOSYS", "EPERM"]),
@@ -62,8 +62,8 @@ const ERRORS: &[(&str, &[&str])] = &[
     ("write", &["EAGAIN", "EINTR"]),
 ];
 
-/// System calls that no other process can see. Killing a process before such a call tests nothing new. Calls with a
-/// fault point of their own right before them are listed too.
+/// System calls without an effect on other processes. A kill before such a call tests nothing new. Calls right behind
+/// a fault point of their own are listed too.
 const INVISIBLE: &[&str] = &[
     "epoll_create1",
     "epoll_ctl",
@@ -99,7 +99,7 @@ const INVISIBLE: &[&str] = &[
     "write",
 ];
 
-/// Returns the errors that the system call `point` can give; `None` if `point` is no call that can fail.
+/// Returns the errors of the system call `point`; `None` if `point` is no call that can fail.
 pub(crate) fn errors(point: &str) -> Option<&'static [&'static str]> {
     ERRORS.iter().find(|(call, _)| *call == point).map(|(_, errors)| *errors)
 }

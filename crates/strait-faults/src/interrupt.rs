@@ -15,8 +15,8 @@ pub(crate) fn no_more() {
 }
 
 fn set(micros: libc::suseconds_t, handler: Option<extern "C" fn(libc::c_int)>) {
-    // SAFETY: the structures are plain data for which all zeroes are a value; the handler does nothing, so it may run at
-    // any time.
+    // SAFETY: the structures are plain data for which all zeroes are a value; the handler does nothing, so it may run
+    // at any time.
     unsafe {
         if let Some(handler) = handler {
             let mut action: libc::sigaction = std::mem::zeroed();

@@ -1,9 +1,9 @@
 //! The record of a scenario, in shared memory that outlives each process. The scenario's processes and the watching
-//! process write it.
+//! process write the record.
 //!
 //! A **stream** is the sequence of messages from the holder of one end to the holder of the other, even if the ends
 //! move. The sender records that it tries to send a message, and then that the message was accepted; the receiver
-//! records what it received. So if any of the processes dies, the record shows which messages must arrive.
+//! records each received message. So if any of the processes dies, the record shows which messages must arrive.
 
 use std::sync::atomic::{AtomicU8, AtomicU32, AtomicU64, Ordering};
 
@@ -11,9 +11,9 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
 
 /// The largest number of processes in a scenario.
 pub(crate) const PROCESSES: usize = 4;
-/// The number of streams that a scenario can use.
+/// The maximum number of streams of a scenario.
 pub(crate) const STREAMS: usize = 16;
-/// The number of bytes of text that a process can write into its [`Life`].
+/// The maximum number of bytes of text in a [`Life`].
 const TEXT: usize = 64 << 10;
 
 /// The progress of a stream: of the messages sent by one end of a channel, even if the end moves.
@@ -21,7 +21,7 @@ const TEXT: usize = 64 << 10;
 pub(crate) struct Stream {
     /// The number of messages that a sender tried to send, counted before each call.
     pub(crate) attempted: AtomicU32,
-    /// The number of messages whose send call returned success.
+    /// The number of accepted messages: their send calls returned success.
     pub(crate) accepted: AtomicU32,
     /// The number of messages received.
     pub(crate) received: AtomicU32,
@@ -32,15 +32,16 @@ pub(crate) struct Stream {
 pub(crate) struct Life {
     /// 1 once the process has ended; set by the watching process.
     pub(crate) gone: AtomicU32,
-    /// The line of source code that the process has come to.
+    /// The line of source code reached by the process.
     pub(crate) line: AtomicU32,
-    /// How the process ended, as a number of [`crate::program::actor::Ending`]; 0 if it recorded nothing.
+    /// The ending of the process, as a number of [`crate::program::actor::Ending`]; 0 if the process recorded no
+    /// ending.
     pub(crate) ending: AtomicU32,
-    /// 1 if the process has come to its fault.
+    /// 1 once the process has reached its fault.
     pub(crate) is_past: AtomicU32,
     /// Bits that the scenario's judge evaluates; their meaning depends on the scenario.
     pub(crate) mark: AtomicU32,
-    /// How many more bytes the process had allocated at its end than at its start.
+    /// The increase of the allocated bytes of the process, from its start to its end.
     pub(crate) bytes: AtomicU64,
     length: AtomicU32,
     text: [AtomicU8; TEXT],
@@ -55,13 +56,13 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Creates a ledger that this process shares with the processes that it forks from now on.
+    /// Creates a ledger shared with the processes that this process forks from now on.
     pub(crate) fn new() -> &'static Self {
         let (len, access) = (size_of::<Self>(), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a null hint makes the kernel choose fresh address space.
         let memory = unsafe { mmap_anonymous(std::ptr::null_mut(), len, access, MapFlags::SHARED) };
         // SAFETY: the memory is fresh, zeroed, of the right size, aligned to a page and never unmapped. All zeroes
-        // are a valid ledger, and every process accesses it by atomics only.
+        // are a valid ledger, and every process accesses the ledger by atomics only.
         unsafe { &*memory.expect("memory for a ledger").cast::<Self>() }
     }
 

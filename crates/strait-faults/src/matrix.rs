@@ -9,21 +9,21 @@ use crate::program::run::{Fault, Limits, Outcome, World, run as run_once};
 use crate::program::scenarios::{SCENARIOS, Scenario};
 use crate::program::{Action, Arguments, calls};
 
-/// The number of runs that find the steps of each scenario. Steps that depend on which process is faster do not occur
-/// in every run.
+/// The number of runs that find the steps of each scenario. Some steps depend on which process is faster, and do not
+/// occur in every run.
 const RECORDINGS: usize = 4;
 
 /// The number of mistakes after which the matrix stops.
 const ENOUGH: u32 = 30;
 
-/// The step at which a process sends its handshake when it comes to the step for the first time: the handshake is the
-/// first packet of a process.
+/// The step that sends the handshake of a process, when the process reaches the step for the first time: the
+/// handshake is the first packet of a process.
 const HANDSHAKE: &str = "sendmsg";
 
-/// The steps that each process of a scenario comes to, each with how often, and how many bytes it keeps allocated.
+/// The steps of each process of a scenario, with the number of times of each step, and the bytes that stay allocated.
 struct Recording {
     steps: Vec<BTreeMap<String, u32>>,
-    /// For each process, how often it came to each step before it had sent its handshake.
+    /// For each process, the number of times of each step before the process had sent its handshake.
     unknown: Vec<BTreeMap<String, u32>>,
     bytes: Vec<u64>,
 }
@@ -57,12 +57,12 @@ fn record(scenario: &Scenario, world: &World) -> Result<Recording, String> {
     Ok(recording)
 }
 
-/// Returns which of the `all` times that a process comes to a step are tried, at most `most` of them.
+/// Returns the tried times, at most `most`, of the `all` times that a process reaches a step.
 fn times(all: u32, most: u32) -> Vec<u32> {
     if all <= most {
         return (1..=all).collect();
     }
-    // The first and the last, and others evenly between them.
+    // The first and the last time, and others evenly between them.
     let mut times: Vec<_> = (0..most).map(|index| 1 + index * (all - 1) / (most - 1).max(1)).collect();
     times.dedup();
     times
@@ -86,15 +86,15 @@ fn pairs_of(action: Action, recording: &Recording, arguments: &Arguments) -> Vec
                             plan(format!("fail:{step}:{error}:{time}"));
                         }
                     }
-                    // A lack of descriptors also shows at calls that no other process can see.
+                    // A lack of descriptors also shows at calls without an effect on other processes.
                     Action::Starve => plan(format!("starve:{step}:{time}")),
                     _ if !calls::is_visible(step) => {}
                     Action::Kill => plan(format!("kill:{step}:{time}")),
                     Action::Stop => plan(format!("stop:{step}:{time}")),
                     Action::Fork => {
-                        // Other processes can notice the death if they know which process has the end: once it has
-                        // sent its handshake, but never if the end moves to a process that they never met. How often
-                        // a process comes to a step before its handshake differs from run to run, so those times are
+                        // Other processes can notice the death if they know which process has the end: once that
+                        // process has sent its handshake, but never if the end moves to a process that they never
+                        // met. The number of steps before the handshake differs from run to run, so those times are
                         // not counted.
                         let unknown = recording.unknown[victim].get(step).copied().unwrap_or(0);
                         if recording.steps.len() <= 2 && time > unknown {
@@ -111,7 +111,7 @@ fn pairs_of(action: Action, recording: &Recording, arguments: &Arguments) -> Vec
     faults
 }
 
-/// The counters that the worker processes share.
+/// The counters shared by the worker processes.
 struct Tally {
     next: AtomicU32,
     right: AtomicU32,
@@ -120,7 +120,7 @@ struct Tally {
     late: AtomicU32,
 }
 
-/// Creates the counters in memory that this process shares with the processes that it forks from now on.
+/// Creates counters shared with the processes that this process forks from now on.
 fn shared_tally() -> &'static Tally {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     let access = ProtFlags::READ | ProtFlags::WRITE;
@@ -131,7 +131,7 @@ fn shared_tally() -> &'static Tally {
     unsafe { &*memory.expect("memory for a tally").cast::<Tally>() }
 }
 
-/// Runs the part of the matrix that the arguments select. Returns whether all runs were correct.
+/// Runs the selected part of the matrix. Returns whether all runs were correct.
 pub(crate) fn run(arguments: &Arguments, limits: Limits) -> bool {
     crate::program::run::prepare();
     let world = World::new(limits);
@@ -207,7 +207,7 @@ fn run_in(world: &World, arguments: &Arguments, limits: Limits) -> bool {
     right
 }
 
-/// Returns the elements that the seed draws, or all if the arguments ask for no draw.
+/// Returns the elements drawn by the seed, or all elements if the arguments ask for no draw.
 fn drawn<T>(mut all: Vec<T>, arguments: &Arguments) -> Vec<T> {
     let Some(count) = arguments.draw else { return all };
     let mut state = arguments.seed;
@@ -234,16 +234,16 @@ fn run_pairs(
     let tally = shared_tally();
     let mut workers = Vec::new();
     for _ in 0..arguments.jobs.max(1) {
-        // SAFETY: this process has one thread, so its child may do everything that this process may.
+        // SAFETY: this process has one thread, so the child inherits no lock held by another thread.
         match unsafe { libc::fork() } {
             0 => {
-                // SAFETY: the call only has this process killed when its parent ends.
+                // SAFETY: the arguments are plain numbers; the kernel kills this process when its parent ends.
                 unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
                 crate::program::run::prepare();
                 let world = World::new(limits);
                 work(tally, pairs, &world);
                 world.end();
-                // SAFETY: the call only ends this process.
+                // SAFETY: `_exit` may be called in any state.
                 unsafe { libc::_exit(0) }
             }
             pid => workers.push(rustix::process::Pid::from_raw(pid).expect("a process")),
@@ -270,7 +270,7 @@ fn work(tally: &Tally, pairs: &[(&Scenario, &Recording, Fault)], world: &World) 
         }
         let bytes = Some(&recording.bytes[..]);
         let mut outcome = run_once(scenario, fault, world, bytes);
-        // Which steps a process comes to can depend on which process is faster, so such a run is repeated.
+        // The steps of a process can depend on which process is faster, so such a run is repeated.
         for _ in 0..3 {
             if outcome != Outcome::NotReached {
                 break;

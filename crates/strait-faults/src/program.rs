@@ -1,11 +1,11 @@
-//! The kill matrix: tests what becomes of Strait's channels when a process fails at any step.
+//! The kill matrix: tests the fate of Strait's channels when a process fails at any step.
 //!
-//! A **scenario** is a short program for up to four processes. It first runs without a fault, which finds every
-//! [step](strait::fault) that each process comes to. Then it runs once for each process, step and **action**: at that
-//! step the process is killed, stopped for a while, forked and killed, or starved of descriptors, or the system call
-//! there fails. The processes themselves check that no accepted message is lost, that messages arrive in order and
-//! once, that errors are the right ones, and that nothing is left open, mapped or allocated. The watching process
-//! checks that none hangs.
+//! A **scenario** is a short program for up to four processes. The first run of a scenario has no fault, and finds
+//! every [step](strait::fault) of each process. Then the scenario runs once for each process, step and **action**: at
+//! that step the process is killed, stopped for a while, forked and killed, or starved of descriptors, or the system
+//! call there fails. The processes themselves check that no accepted message is lost, that messages arrive in order
+//! and once, that errors are the right ones, and that nothing is left open, mapped or allocated. The watching process
+//! checks that no process hangs.
 
 mod actor;
 mod allocations;
@@ -33,7 +33,7 @@ enum Action {
     Stop,
     /// The process forks and is killed; its child keeps copies of its descriptors.
     Fork,
-    /// The process gets no more descriptors until a call has failed for that reason.
+    /// The process gets no more descriptors until a call has failed for lack of them.
     Starve,
     /// Each system call fails once with each error that it can give.
     Fail,

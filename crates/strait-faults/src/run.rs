@@ -15,7 +15,7 @@ use crate::program::actor::{self, Ending, Expect, Fate, LOST};
 use crate::program::ledger::Ledger;
 use crate::program::scenarios::Scenario;
 
-/// A fault: what is done to which process of a scenario.
+/// A fault: the action on a process of a scenario.
 #[derive(Clone, Debug)]
 pub(crate) enum Fault {
     /// No fault; each process records its steps.
@@ -41,7 +41,7 @@ impl Fault {
         }
     }
 
-    /// Returns whether the plan makes a system call fail with an error that says that the peer is gone.
+    /// Returns whether the plan makes a system call fail with an error that means a dead peer.
     fn is_hang_up(&self) -> bool {
         match self {
             Self::Plan { plan, .. } => ["EPIPE", "ECONNABORTED", "ECONNREFUSED", "ECONNRESET", "ENOTCONN", "ESRCH"]
@@ -51,8 +51,8 @@ impl Fault {
         }
     }
 
-    /// Returns whether the plan makes a system call fail as if a signal had interrupted it. The library makes such a
-    /// call again, so no process notices.
+    /// Returns whether the plan makes a system call fail as if a signal had interrupted the call. The library repeats
+    /// such a call, so no process notices the fault.
     fn is_signal(&self) -> bool {
         matches!(self, Self::Plan { plan, .. } if plan.contains(":EINTR:"))
     }
@@ -82,22 +82,22 @@ impl Fault {
 pub(crate) enum Outcome {
     /// The run was correct.
     Right,
-    /// The run was correct, but only after the child that held a dead process's descriptors had been ended.
+    /// The run was correct, but only after the end of the child with a dead process's descriptors.
     Late,
-    /// The process never came to the step of its fault.
+    /// The process never reached the step of its fault.
     NotReached,
-    /// The run showed a mistake, which the text describes.
+    /// The run showed a mistake; the text describes it.
     Wrong(String),
 }
 
-/// The surroundings of the scenarios that one process runs one after the other.
+/// The surroundings of the consecutive scenarios of a process.
 #[derive(Debug)]
 pub(crate) struct World {
-    /// The record that the processes of a scenario write.
+    /// The record written by the processes of a scenario.
     pub(crate) ledger: &'static Ledger,
     /// The file that the processes send to each other.
     pub(crate) content: OwnedFd,
-    /// The directory in which listeners have their names.
+    /// The directory of the listeners' names.
     pub(crate) directory: PathBuf,
     pub(crate) limits: Limits,
 }
@@ -117,23 +117,23 @@ impl World {
     }
 }
 
-/// Times that hold for each run of a scenario.
+/// Times for each run of a scenario.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Limits {
-    /// How long a scenario may run; a process that still runs then hangs.
+    /// How long a scenario may run; processes that still run after that hang.
     pub(crate) deadline: Duration,
     /// How long a stopped process stays stopped.
     pub(crate) pause: Duration,
 }
 
-/// How many bytes a process may keep allocated beyond what it keeps without a fault, for tables of the process that
-/// only grow.
+/// How many bytes a process may keep allocated beyond those without a fault, for tables of the process that only
+/// grow.
 const SLACK: u64 = 16 << 10;
 
 /// Lets this process wait for its children with a deadline, and makes it the parent of orphaned descendants.
 pub(crate) fn prepare() {
-    // SAFETY: the set is plain data; the calls only change this thread's signal mask and which orphans become its
-    // children.
+    // SAFETY: the set is plain data; the calls only change this thread's signal mask, and make orphans children of
+    // this process.
     unsafe {
         let mut set: libc::sigset_t = std::mem::zeroed();
         libc::sigemptyset(&raw mut set);
@@ -155,14 +155,14 @@ fn wait_for_a_child(limit: Duration) {
 }
 
 /// How long the other processes may take to notice the death of a process whose child is still alive, if they can
-/// notice it.
+/// notice the death.
 const PATIENCE: Duration = Duration::from_secs(20);
 
 /// How long the child of a dead process may live if the other processes may be unable to notice the death; then the
 /// child is ended.
 const SHORT_PATIENCE: Duration = Duration::from_secs(3);
 
-/// Kills all children of this process except `known`: those that the processes of a scenario left behind. Returns
+/// Kills all children of this process except `known`: children left behind by the processes of a scenario. Returns
 /// whether there were any.
 fn end_children_but(known: &[Pid]) -> bool {
     let children = std::fs::read_to_string("/proc/thread-self/children").unwrap_or_default();
@@ -170,8 +170,8 @@ fn end_children_but(known: &[Pid]) -> bool {
     others.filter(|pid| !known.contains(pid)).filter(|pid| kill_process(*pid, Signal::KILL).is_ok()).count() > 0
 }
 
-/// Runs a scenario once with a fault, and judges the result. `bytes` is how much each process keeps allocated without
-/// a fault, if that is known.
+/// Runs a scenario once with a fault, and judges the result. `bytes` are the bytes that each process keeps allocated
+/// without a fault, if known.
 pub(crate) fn run(scenario: &Scenario, fault: &Fault, world: &World, bytes: Option<&[u64]>) -> Outcome {
     world.ledger.clear();
     let mut watched = start(scenario, fault, world);
@@ -193,7 +193,7 @@ fn start(scenario: &Scenario, fault: &Fault, world: &World) -> Watched {
     for (one, other) in scenario.sockets {
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let (ours, theirs) = pair.expect("socketpair");
-        // As in the library, this is set before any process can send its handshake.
+        // As in the library, this option is set before any process can send its handshake.
         for socket in [&ours, &theirs] {
             rustix::net::sockopt::set_socket_passcred(socket, true).expect("setsockopt");
         }
@@ -202,10 +202,10 @@ fn start(scenario: &Scenario, fault: &Fault, world: &World) -> Watched {
     }
     let mut pids = Vec::new();
     for number in 0..scenario.roles.len() {
-        // SAFETY: this process has one thread, so its child may do everything that this process may.
+        // SAFETY: this process has one thread, so the child inherits no lock held by another thread.
         match unsafe { libc::fork() } {
             0 => {
-                // SAFETY: the call only has this process killed when its parent ends.
+                // SAFETY: the arguments are plain numbers; the kernel kills this process when its parent ends.
                 unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
                 let _ = setpgid(None, pids.first().copied());
                 let own = sockets.remove(&number).unwrap_or_default();
@@ -223,8 +223,8 @@ fn start(scenario: &Scenario, fault: &Fault, world: &World) -> Watched {
     Watched { pids, killed: vec![false; count], stopped: false, late: false }
 }
 
-/// Waits until all processes have ended. Returns a description of those that have not ended within the deadline, if
-/// there are any, and kills them.
+/// Waits until all processes have ended. If some have not ended within the deadline, returns a description of them,
+/// and kills them.
 fn watch(watched: &mut Watched, ledger: &Ledger, limits: Limits, patience: Duration) -> Option<String> {
     let begin = Instant::now();
     let mut death: Option<Instant> = None;
@@ -269,7 +269,7 @@ fn watch(watched: &mut Watched, ledger: &Ledger, limits: Limits, patience: Durat
             }
         }
     }
-    // Kills processes that hang, and children that a forked process has left behind.
+    // Kills hanging processes, and children left behind by a forked process.
     let _ = kill_process_group(watched.pids[0], Signal::KILL);
     while wait(WaitOptions::empty()).is_ok() {}
     hang

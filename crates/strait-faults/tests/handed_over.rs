@@ -1,4 +1,4 @@
-//! Situations that the matrix reaches only by chance, because two processes have to stop for them.
+//! Situations in which two processes must stop; the matrix reaches them only by chance.
 
 #![cfg(strait_fault_points)]
 
@@ -84,9 +84,8 @@ fn actor() {
     }
 }
 
-/// Shows that a sender notices that its peer has changed: it sends a descriptor while its other end is still in
-/// transit. Before the sender looks again, the end arrives at its destination, and the process that passed it on is
-/// gone.
+/// Shows that a sender notices a new peer: the sender sends a descriptor while its other end is still in transit.
+/// Before the sender looks again, the end arrives at its destination, and the source of the end is gone.
 #[test]
 fn whoever_waits_for_an_end_that_is_handed_over_finds_it_when_the_one_between_is_gone() {
     let (sender, to_sender) = Actor::start("sender", "between two looks at an end that is on its way");
@@ -110,7 +109,7 @@ fn whoever_waits_for_an_end_that_is_handed_over_finds_it_when_the_one_between_is
     assert!(sender.0.wait().unwrap().success());
 }
 
-/// Receives everything that the parent sends, while this process is stopped, over the socket on standard input.
+/// Receives everything that the parent sends over the socket on standard input while this process is stopped.
 fn read_late() {
     let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("a socket");
     let parent = Channel::over(socket).expect("a channel");
@@ -120,8 +119,8 @@ fn read_late() {
     assert_eq!(parent.recv_by(DEADLINE).expect_err("nothing more was sent"), strait::Error::PeerClosed);
 }
 
-/// Shows that the last messages of a peer are received: a process looks for the first packet of a link and finds
-/// none. Before it checks whether the peer is alive, the peer sends everything and ends.
+/// Shows that the last messages of a peer are received: a process looks for the first packet of a link in vain.
+/// Before the process checks whether the peer is alive, the peer sends everything and ends.
 #[test]
 fn what_a_peer_sent_just_before_it_ended_is_received_by_who_had_found_nothing() {
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();

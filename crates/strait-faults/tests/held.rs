@@ -1,5 +1,5 @@
-//! What one thread may do while another thread of its process is held at a step, and what a call does if one of its
-//! system calls fails at a certain step.
+//! Acts of one thread while another thread of its process is held at a step, and calls with a failed system call at a
+//! certain step.
 
 #![cfg(strait_fault_points)]
 
@@ -17,8 +17,8 @@ use strait::{Channel, CommandExt, Error, Options, Outgoing, Wait, fault, signals
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Returns a guard of which there is only one at a time: a process has one plan, and one limit on descriptors. That
-/// limit is made low here, so that few messages reach the limit on descriptors in flight.
+/// Returns a guard that exists only once at a time: a process has one plan, and one limit on descriptors. That limit
+/// is low here, so that few messages reach the limit on descriptors in flight.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -43,7 +43,7 @@ fn over_a_socket_with(options: &Options) -> (Channel, Channel) {
     (over(pair.0), over(pair.1))
 }
 
-/// Sends `moved` over the channel from `from` to `to`, and returns the end as it was received.
+/// Sends `moved` over the channel from `from` to `to`, and returns the received end.
 fn move_over(from: &Channel, to: &Channel, moved: Channel) -> Channel {
     from.send(Outgoing::new(b"an end").handle(moved)).unwrap();
     let handle = to.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0);
@@ -58,7 +58,7 @@ fn wait_until_held() {
     }
 }
 
-/// Runs `action` in a thread, and returns a receiver that gets its result.
+/// Runs `action` in a thread, and returns a receiver for its result.
 fn in_a_thread<T: Send + 'static>(action: impl FnOnce() -> T + Send + 'static) -> mpsc::Receiver<T> {
     let (done, result) = mpsc::channel();
     thread::spawn(move || done.send(action()));
@@ -100,7 +100,7 @@ fn take(channel: &Channel) -> Channel {
     channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap()
 }
 
-/// Gives one end of a new channel to the parent, and the other end over a road that comes from the parent.
+/// Gives one end of a new channel to the parent, and the other end over a road, a channel received from the parent.
 fn introduce(parent: &Channel) {
     let road = take(parent);
     let (one, other) = Channel::pair().unwrap();
@@ -109,8 +109,8 @@ fn introduce(parent: &Channel) {
     let _ = parent.recv();
 }
 
-/// Takes an end over each of the two roads that come from the parent, and does what the parent says: sends the second end
-/// over the first one, or fails to.
+/// Takes an end over each of the two roads, the channels received from the parent. Then obeys the parent: sends the
+/// second end over the first, or fails to.
 fn partner(parent: &Channel) {
     let mut ends = Vec::new();
     while ends.len() < 2 {
@@ -128,7 +128,7 @@ fn partner(parent: &Channel) {
         first.send(Outgoing::new(b"an end").handle(second)).unwrap();
         None
     } else {
-        // A message with two ends cannot be sent, because one of them is not open.
+        // A message with two ends cannot be sent if one of the ends is not open.
         let (not_open, _silent) = sockets();
         let not_open = Channel::over(not_open).unwrap();
         let message = Outgoing::new(b"two ends").handle(second).handle(not_open);
@@ -143,8 +143,7 @@ fn partner(parent: &Channel) {
     drop((first, second));
 }
 
-/// Another process, and two channels to it, each on a link by which an introducer connected the two processes. The
-/// introducers have ended.
+/// Another process, and two channels to it, each on its own introduced link. The introducers have ended.
 struct Partner {
     actor: Actor,
     to: Channel,
@@ -169,15 +168,15 @@ impl Partner {
         Self { actor, to, channels }
     }
 
-    /// Makes the other process do what `word` says.
+    /// Makes the other process do `word`.
     fn does(&self, word: &str) {
         self.to.send(word.as_bytes()).unwrap();
         assert_eq!(self.to.recv_by(DEADLINE).unwrap().bytes(), b"done");
     }
 }
 
-/// Shows that a search for links that nothing reaches holds no lock when it lets its links go. Meanwhile another thread
-/// closes all other ends, so the searching thread drops their links.
+/// Shows that a search for unreachable links holds no lock when it drops its links. Meanwhile another thread closes
+/// all other ends, so the searching thread drops their links.
 #[test]
 fn a_thread_that_searches_for_unused_links_drops_those_that_another_thread_has_stopped_using() {
     let _alone = alone();
@@ -198,14 +197,14 @@ fn a_thread_that_searches_for_unused_links_drops_those_that_another_thread_has_s
     drop((partner, introducer));
 }
 
-/// Drops `unread`, holds the thread that does so at the step `point`, and receives from `staying` meanwhile. Returns what
-/// was received.
+/// Drops `unread` in a thread, holds that thread at the step `point`, and receives from `staying` meanwhile. Returns
+/// the received bytes.
 fn received_while_dropping(unread: Channel, point: &str, staying: Channel) -> Result<Vec<u8>, Error> {
     assert!(fault::follow(&format!("hold:{point}:1")));
     let close = in_a_thread(move || drop(unread));
     wait_until_held();
     let receive = in_a_thread(move || (staying.recv_by(DEADLINE), staying));
-    // If the receiving thread needs what the held one has, it waits for that, for 400 ms at most.
+    // If the receiving thread needs something from the held thread, it waits for up to 400 ms.
     let early = receive.recv_timeout(Duration::from_millis(50)).ok();
     fault::go_on();
     close.recv_timeout(DEADLINE).expect("the thread goes on");
@@ -213,8 +212,8 @@ fn received_while_dropping(unread: Channel, point: &str, staying: Channel) -> Re
     received.map(|message| message.bytes().to_vec())
 }
 
-/// Shows that a lane is found although what was announced over a link is just being passed on to another link to the
-/// same process. An end is sent over a link that its receiver stops using, and meanwhile the other end follows it.
+/// Shows that a lane is found while the announcements of a link are being passed to another link of the same peer. An
+/// end is sent over a link that its receiver stops using, and meanwhile the other end follows.
 #[test]
 fn a_lane_is_found_while_announcements_are_passed_on() {
     let _alone = alone();
@@ -226,8 +225,8 @@ fn a_lane_is_found_while_announcements_are_passed_on() {
     drop((actor, to));
 }
 
-/// Shows that a lane is found although the link over which it was announced is just being dropped. A message with two
-/// ends cannot be sent, because one of them is not open; the other one goes on in the lane that was made for it.
+/// Shows that a lane is found while the link of its announcement is being dropped. A message with two ends cannot be
+/// sent, because one of them is not open; the other end continues in the lane made for it.
 #[test]
 fn a_lane_is_found_while_the_link_over_which_it_was_announced_is_dropped() {
     let _alone = alone();
@@ -244,14 +243,14 @@ fn with_files(count: usize) -> Outgoing<'static> {
     (0..count).fold(Outgoing::new(b"files"), |message, _| message.handle(File::open("/dev/null").unwrap()))
 }
 
-/// Shows that a send of ends does not sleep if the descriptors that it lacks come free after its attempt has found too
-/// few, and before it notes the progress of the receiver at which it sleeps.
+/// Shows that a send of ends does not sleep if the missing descriptors become free in between: after the attempt
+/// found too few, and before the send notes the progress of the receiver.
 #[test]
 fn a_send_of_ends_does_not_sleep_if_descriptors_have_come_free_after_its_attempt() {
     let _alone = alone();
     let options = Options::new().queue_handles(usize::MAX);
     let (near, far) = over_a_socket_with(&options);
-    // Makes the receiver one that takes messages, and opens both sides.
+    // Makes `far` a receiver that takes messages, and opens both sides.
     near.send(b"first").unwrap();
     far.recv_by(DEADLINE).unwrap();
     // The socket has room for these few packets, so the sender lacks descriptors alone.
@@ -265,7 +264,7 @@ fn a_send_of_ends_does_not_sleep_if_descriptors_have_come_free_after_its_attempt
     });
     wait_until_held();
     while far.try_recv().is_ok() {}
-    // The thread goes on, because it has no plan any more.
+    // The thread continues, because there is no plan any more.
     fault::record();
     let near = send.recv_timeout(DEADLINE).expect("the call returns").unwrap();
     let sleeps = fault::trace().iter().filter(|step| **step == "before it is said how an end sleeps").count();
@@ -298,7 +297,7 @@ fn signal_ends_the_next_wait(wait: impl FnOnce() + Send + 'static, meanwhile: im
     let begin = Instant::now();
     // A signal before the thread sleeps ends no wait.
     while !fault::is_past() {
-        // SAFETY: the call touches no memory of this process.
+        // SAFETY: the arguments are plain numbers.
         assert_eq!(unsafe { libc::syscall(libc::SYS_tgkill, libc::getpid(), thread, libc::SIGUSR1) }, 0);
         assert!(begin.elapsed() < DEADLINE, "no signal ends the wait");
         thread::sleep(Duration::from_millis(1));
@@ -320,7 +319,7 @@ fn full() -> (Channel, Channel) {
     (sender, receiver)
 }
 
-/// Shows that a signal that interrupts a wait for room is not forgotten if the receiver is closed meanwhile.
+/// Shows that a signal that interrupts a wait for room is remembered if the receiver is closed meanwhile.
 #[test]
 fn a_signal_is_not_forgotten_if_the_receiver_is_closed() {
     let _alone = alone();
@@ -329,8 +328,8 @@ fn a_signal_is_not_forgotten_if_the_receiver_is_closed() {
     signal_ends_the_next_wait(send, || drop(receiver));
 }
 
-/// Shows that a signal that interrupts a wait for room is not forgotten if the receiver moves meanwhile, so that the
-/// call goes on in another ring.
+/// Shows that a signal that interrupts a wait for room is remembered if the receiver moves meanwhile, so that the
+/// call continues in another ring.
 #[test]
 fn a_signal_is_not_forgotten_if_the_receiver_moves() {
     let _alone = alone();
@@ -347,7 +346,7 @@ fn a_signal_is_not_forgotten_if_the_receiver_moves() {
     while moved.recv_by(DEADLINE).unwrap().bytes() != [1; 1000] {}
 }
 
-/// Shows that a signal that interrupts a wait for a message is not forgotten if the link goes down meanwhile.
+/// Shows that a signal that interrupts a wait for a message is remembered if the link goes down meanwhile.
 #[test]
 fn a_signal_is_not_forgotten_if_the_link_goes_down() {
     let _alone = alone();
@@ -366,7 +365,7 @@ fn a_signal_is_not_forgotten_if_the_link_goes_down() {
     });
 }
 
-/// Shows that a signal that interrupts a wait for bytes of a data pipe is not forgotten if bytes are written meanwhile.
+/// Shows that a signal that interrupts a wait for bytes of a data pipe is remembered if bytes are written meanwhile.
 #[test]
 fn a_signal_is_not_forgotten_if_a_pipe_gets_bytes() {
     let _alone = alone();
@@ -376,12 +375,12 @@ fn a_signal_is_not_forgotten_if_a_pipe_gets_bytes() {
 }
 
 /// Shows that a send sleeps for a tenth of a second if the kernel refuses its packet, because the user has too many
-/// descriptors in flight. No event reports when that is over.
+/// descriptors in flight. No event reports the end of this state.
 #[test]
 fn a_send_with_a_descriptor_too_many_for_the_user_is_tried_again_after_a_pause() {
     let _alone = alone();
     let (near, far) = over_a_socket();
-    // Afterwards nothing is in the socket of the sender, which a packet would wake.
+    // Afterwards the sender's socket has no unread packet, which would wake the sender.
     for (from, to) in [(&near, &far), (&far, &near)] {
         from.send(with_files(1)).unwrap();
         to.recv_by(DEADLINE).unwrap();
@@ -399,8 +398,8 @@ fn a_send_with_a_descriptor_too_many_for_the_user_is_tried_again_after_a_pause()
     assert_eq!(far.recv_by(DEADLINE).unwrap().take_handles().unwrap().len(), 1);
 }
 
-/// Shows that a fuse succeeds if one of its packets shows that the process of a far end is dead. The other far end
-/// receives what the dead one had sent.
+/// Shows that a fuse succeeds if one of its packets shows the death of the process of a far end. The other far end
+/// receives the messages of the dead process.
 #[test]
 fn a_fuse_succeeds_whichever_of_its_packets_shows_that_a_far_end_is_dead() {
     let _alone = alone();

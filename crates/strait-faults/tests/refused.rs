@@ -17,10 +17,10 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 const ROLE: &str = "STRAIT_FAULTS_ECHO";
 
-/// Held by the test that uses the plan: a process has one plan of faults.
+/// Held by the test with the plan: a process has one plan of faults.
 static PLAN: Mutex<()> = Mutex::new(());
 
-/// The child process: sends each message back, keeps the handles that come, and sleeps while there is no message.
+/// The child process: sends each message back, keeps received handles, and sleeps while there is no message.
 #[test]
 fn actor() {
     if std::env::var_os(ROLE).is_none() {
@@ -73,8 +73,9 @@ fn until_asleep(pid: u32) {
     }
 }
 
-/// A thread waits on one channel of a link, with the link's socket. Another thread sends over another channel of the link; the
-/// kernel refuses the packet that is to wake the peer, and this thread waits for the answer. The packet is sent again.
+/// A thread waits on one channel of a link, with the link's socket. Another thread sends over another channel of the
+/// link. The kernel refuses the packet that should wake the peer, and the sending thread waits for the answer. The
+/// packet must be sent again.
 #[test]
 fn a_refused_wake_up_is_sent_by_a_thread_that_waits_beside_another() {
     let _plan = PLAN.lock().unwrap_or_else(PoisonError::into_inner);

@@ -1,5 +1,5 @@
-//! Signals that interrupt system calls: each call is made again. One test runs the part of the kill matrix in which a
-//! signal interrupts each system call once; the others make calls that the matrix does not make.
+//! Signals that interrupt system calls: the library repeats each call. One test runs the part of the kill matrix in
+//! which a signal interrupts each system call once; the others cover calls outside the matrix.
 
 #![cfg(strait_fault_points)]
 
@@ -21,8 +21,8 @@ fn every_system_call_that_a_signal_interrupts_is_made_again() {
     assert!(matrix.status().unwrap().success());
 }
 
-/// Runs `action`, in which a signal interrupts the first system call named `call`. The plan is one for the whole
-/// process, so only one test at a time has one.
+/// Runs `action`, in which a signal interrupts the first system call named `call`. The plan is for the whole process,
+/// so only one test at a time has a plan.
 fn interrupted<T>(call: &str, action: impl FnOnce() -> T) -> T {
     static PLAN: Mutex<()> = Mutex::new(());
     let _turn = PLAN.lock().unwrap_or_else(PoisonError::into_inner);
@@ -59,7 +59,7 @@ fn a_region_is_read_in_spite_of_a_signal() {
     assert_eq!(&bytes, b"hello");
 }
 
-/// Opens the memory of the only sealed message that this process is writing.
+/// Opens the memory of the only sealed message in the making in this process.
 fn memory_of_message() -> File {
     let is_memory = |path: &std::path::PathBuf| {
         std::fs::read_link(path).is_ok_and(|target| target.to_string_lossy().starts_with("/memfd:strait-sealed"))
@@ -69,8 +69,8 @@ fn memory_of_message() -> File {
     OpenOptions::new().read(true).write(true).open(path).unwrap()
 }
 
-/// Shows that a sealed message is sent although its memory is mapped for writing elsewhere, so that the kernel refuses
-/// to seal that memory and it is copied, and although a signal interrupts the copying.
+/// Shows that a sealed message is sent although its memory has another writable mapping. The kernel refuses to seal
+/// that memory, so the library copies it, although a signal interrupts the copying.
 #[test]
 fn memory_that_cannot_be_sealed_is_copied_in_spite_of_a_signal() {
     const LEN: usize = 100_000;
@@ -81,7 +81,7 @@ fn memory_that_cannot_be_sealed_is_copied_in_spite_of_a_signal() {
     // SAFETY: a null hint makes the kernel choose fresh address space.
     let mapping = unsafe { mmap(ptr::null_mut(), LEN, access, MapFlags::SHARED, memory_of_message(), 0) }.unwrap();
     interrupted("pread", || message.commit(Deadline::NEVER)).unwrap();
-    // SAFETY: this is the mapping made above, which nothing uses.
+    // SAFETY: the mapping was made above, and nothing uses it.
     unsafe { munmap(mapping, LEN) }.unwrap();
     assert_eq!(b.recv().unwrap().bytes(), [7; LEN]);
 }

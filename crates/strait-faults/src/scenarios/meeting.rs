@@ -26,7 +26,7 @@ pub(super) mod named {
         mut accept: impl FnMut(Duration) -> Result<Channel, Error>,
     ) -> Played {
         if actor.may_be_refused() {
-            // A client that the server cannot accept is refused.
+            // The server refuses a client that it cannot accept.
             actor.mark(LOST);
         }
         loop {
@@ -96,7 +96,7 @@ pub(super) mod invited {
 
     pub(in crate::program::scenarios) fn client(actor: &Actor, _: Vec<OwnedFd>) -> Played {
         actor.wait_at_gate(0, 0);
-        // A server that was killed may not have written the invitation.
+        // A killed server may not have written the invitation.
         let line = actor.directory().join("line");
         let Some(file) = std::fs::File::open(line).ok().filter(|file| file.metadata().is_ok_and(|file| file.len() > 0))
         else {
@@ -110,7 +110,7 @@ pub(super) mod invited {
     }
 }
 
-/// A process uses channels whose two ends it has both.
+/// A process uses channels with both ends in the process.
 pub(super) mod within {
     use super::*;
 

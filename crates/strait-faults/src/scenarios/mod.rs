@@ -1,7 +1,7 @@
 //! The scenarios: short programs for up to four processes, each of which tests one thing.
 //!
 //! A process that finds a channel closed because of another process's fault drops everything and ends. [`Actor`]
-//! checks what the process must have received before that.
+//! checks the messages that the process must have received before.
 
 mod meeting;
 mod moves;
@@ -29,10 +29,11 @@ pub(crate) type Role = fn(&Actor, Vec<OwnedFd>) -> Played;
 /// A scenario: its processes, the sockets between them, and the role of each.
 pub(crate) struct Scenario {
     pub(crate) name: &'static str,
-    /// The pairs of processes that have a socket to each other.
+    /// The pairs of processes with a socket to each other.
     pub(crate) sockets: &'static [(usize, usize)],
     pub(crate) roles: &'static [Role],
-    /// An additional check after the run. It gets the number of the process that was killed, if one was.
+    /// An additional check after the run. Its second argument is the number of the killed process, if a process was
+    /// killed.
     pub(crate) judge: fn(&Ledger, Option<usize>) -> Result<(), String>,
 }
 

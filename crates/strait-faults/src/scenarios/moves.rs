@@ -50,7 +50,7 @@ pub(super) mod ends {
 
 /// Bit of a process's mark: it exchanged all messages over the channel whose ends moved.
 const THROUGH: u32 = 1;
-/// Bit of a process's mark: it received the end that was sent to it.
+/// Bit of a process's mark: it received the end for it.
 const HAS: u32 = 2;
 /// Bit of a process's mark: it sent the end away, or fused the channels, and the call returned.
 const AWAY: u32 = 4;
@@ -59,8 +59,8 @@ fn marks(ledger: &Ledger) -> [u32; PROCESSES] {
     std::array::from_fn(|number| ledger.lives[number].mark.load(std::sync::atomic::Ordering::SeqCst))
 }
 
-/// Checks the two processes of `pair`, which talk in the end. If both live, both got through or neither. They got
-/// through if the process that was killed is one of `movers` and had done its part.
+/// Checks the two processes of `pair`, which exchange messages at the end. If both processes live, both or neither
+/// exchanged all messages. Both did if the killed process is one of `movers` and had done its part.
 fn agree(marks: &[u32], pair: [usize; 2], killed: Option<usize>, movers: &[usize]) -> Result<(), String> {
     let through = pair.map(|number| marks[number] & THROUGH != 0);
     let lost = marks.iter().any(|mark| mark & LOST != 0);
@@ -121,7 +121,7 @@ pub(super) mod moved {
         actor.send_with(2, &x, 65, actor.files(1))?;
         actor.recv_files(5, &x, 66, 1)?;
         actor.send(2, &x, 5)?;
-        // The other process has received the last message, and has closed its end or soon will.
+        // The other process has received the last message, and has closed its end or will soon.
         actor.recv_end_of(5, &x)?;
         actor.mark(THROUGH);
         actor.send(4, &c, 1)
@@ -180,7 +180,7 @@ pub(super) mod both {
 
     pub(in crate::program::scenarios) fn judge(ledger: &Ledger, killed: Option<usize>) -> Result<(), String> {
         let marks = marks(ledger);
-        // If one of the two never received its end, the killed source is the cause.
+        // If one of the two receivers never received its end, the killed source is the cause.
         match marks[2] & marks[3] & HAS {
             0 => Ok(()),
             _ => agree(&marks, [2, 3], killed, &[0, 1]),
@@ -195,7 +195,7 @@ pub(super) mod fused {
     pub(in crate::program::scenarios) fn fuser(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let [b, c] = two(sockets);
         let mut ends = Some((actor.open(b)?, actor.open(c)?));
-        // By now the messages that both have sent are there.
+        // By now the messages of both processes are there.
         actor.wait_at_gate(1, 1);
         actor.wait_at_gate(2, 2);
         actor.call(|| {
@@ -209,7 +209,7 @@ pub(super) mod fused {
         Ok(())
     }
 
-    /// Receives a message whose sender is no longer known: handles may be lost with a process that died.
+    /// Receives a message from an unknown sender: handles may be lost with a dead process.
     fn hear(actor: &Actor, stream: usize, channel: &Channel, len: usize, files: usize) -> Played {
         let mut message = actor.call(|| channel.recv())?;
         assert_eq!(message.bytes().len(), len, "the length of a message of stream {stream}");
@@ -233,7 +233,7 @@ pub(super) mod fused {
         hear(actor, back, &channel, 61, 1)?;
         hear(actor, back, &channel, 70_000, 0)?;
         hear(actor, back, &channel, 62, 0)?;
-        // A process that receives this message is directly connected to the other one.
+        // This message arrives only if the two processes are directly connected.
         actor.send_with(out, &channel, 63, actor.files(1))?;
         hear(actor, back, &channel, 63, 1)?;
         actor.mark(THROUGH);

@@ -10,23 +10,22 @@ use strait::{Deadline, Error, Handle, Outgoing, Wait};
 use crate::program::actor::{Actor, Played, Stop, content};
 use crate::program::scenarios::{only, two};
 
-/// Returns the `N` handles of a message; stops the process if they were lost.
+/// Returns the `N` handles of a message; stops the process if the handles were lost.
 fn received<const N: usize>(handles: Option<Vec<Handle>>) -> Result<[Handle; N], Stop> {
     let lost = Stop::GaveUp(Error::HandlesLost { sent: N, arrived: 0 });
     let handles = handles.ok_or(lost)?;
     Ok(handles.try_into().expect("as many handles as were sent"))
 }
 
-/// Two processes use regions of each kind: one that never changes, one that both write, and one that only its maker
-/// writes.
+/// Two processes use regions of each kind: immutable, writable by both, and writable only by its maker.
 pub(crate) mod regions {
     use super::*;
 
     const SEALED: usize = 20_000;
     const SHARED: usize = 8192;
 
-    /// Turns *read-only*, the error of a `mmap` that was made to fail, into the error of a system call, which may be
-    /// tried again.
+    /// If a `mmap` was made to fail, turns the error *read-only* into the error of a system call, so that the call is
+    /// repeated.
     fn refused(failed: RegionError) -> Error {
         let error = failed.error;
         if error == Error::ReadOnly { Error::System { call: "mmap", code: 1 } } else { error }
@@ -143,14 +142,14 @@ pub(crate) mod pipe {
     }
 }
 
-/// Several calls are in flight at a time; they are answered in another order, one of them not at all. One call goes
-/// the other way.
+/// Several calls are in flight at a time. The answers come in another order, and one call gets none. One call goes in
+/// the other direction.
 pub(crate) mod calls {
     use super::*;
 
     /// For each call, the length of its request and of its reply in bytes, and the number of descriptors in each.
     const CALLS: [(usize, usize); 3] = [(8, 0), (300, 1), (70_000, 1)];
-    /// The index of the call that is not answered.
+    /// The index of the call without an answer.
     const DROPPED: usize = 0;
 
     fn begin(actor: &Actor, end: &CallEnd, stream: usize, len: usize, files: usize) -> Result<PendingCall, Stop> {
@@ -171,7 +170,7 @@ pub(crate) mod calls {
         Ok(begun.expect("it was begun"))
     }
 
-    /// Waits for the reply of a call and checks it. Returns false if the call will have no reply.
+    /// Waits for the reply of a call and checks the reply. Returns false if there will be no reply.
     fn wait(actor: &Actor, call: PendingCall, stream: usize, len: usize, files: usize) -> Result<bool, Stop> {
         let wait = || match call.wait(Deadline::NEVER) {
             Ok(answer) => Ok(Some(answer)),

@@ -1,5 +1,5 @@
 //! Scenarios of messages that need more than the ring: descriptors over the socket, large messages in memory of their
-//! own, and a ring that grows.
+//! own, and a larger ring.
 
 use super::*;
 
@@ -82,7 +82,7 @@ pub(super) mod large {
     }
 }
 
-/// A process sends messages in sealed memory, which are read in place.
+/// A process sends messages in sealed memory; the receiver reads them in place.
 pub(super) mod sealed {
     use super::*;
     use crate::program::actor::content;
@@ -133,7 +133,7 @@ pub(super) mod grow {
     pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let channel = actor.open_with(only(sockets), &options().ring(512))?;
         if actor.may_be_refused() {
-            // If the ring cannot grow, the reader has to empty it.
+            // If the ring cannot grow, the reader must empty the ring.
             actor.open_gate(0);
         }
         for _ in 0..12 {

@@ -122,11 +122,11 @@ pub(super) mod spin {
 }
 
 /// A process waits so long that it sleeps on the socket; then a message arrives, and later the other end is closed
-/// while both processes go on.
+/// while both processes continue.
 pub(super) mod idle {
     use super::*;
 
-    /// Longer than a waiting thread sleeps on a word before it sleeps on the socket.
+    /// Longer than a waiting thread sleeps on a word before that thread sleeps on the socket.
     const LONG: std::time::Duration = std::time::Duration::from_millis(40);
 
     pub(in crate::program::scenarios) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
@@ -184,7 +184,7 @@ pub(super) mod close {
         actor.send(0, &channel, 70_000)?;
         actor.send(0, &channel, 5)?;
         actor.wait_at_gate(0, 1);
-        // The end is dropped with everything unread that the other process has sent.
+        // The end is dropped with every unread message of the other process.
         Ok(())
     }
 
@@ -242,7 +242,7 @@ pub(super) mod wait_set {
             actor.call(|| set.wait(&mut events, Deadline::NEVER))?;
             for event in &events {
                 let index = event.key() as usize;
-                // A wait set reports a failure of a link as an event of its channels. The failure may have passed by
+                // A wait set reports the failure of a link as an event of its channels. The failure may be over by
                 // now.
                 let mut is_spurious = false;
                 let received =

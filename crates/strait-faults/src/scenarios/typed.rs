@@ -1,4 +1,4 @@
-//! The scenario of typed messages, whose handles are fields of values: no handle is lost, and none is leaked.
+//! The scenario of typed messages with handles in the fields of values: no handle is lost, and none is leaked.
 
 use std::os::fd::OwnedFd;
 
@@ -10,7 +10,7 @@ use strait_typed::{End, Fd, RecvError, SendError, Typed};
 use crate::program::actor::{Actor, Played, Stop, options};
 use crate::program::scenarios::only;
 
-/// A value with handles at several places: its number, files, an end for the answer, and a text that makes some
+/// A value with handles in several places: its number, files, an end for the answer, and a text that makes some
 /// messages long.
 type Asked = (u32, Vec<Fd>, Option<End<u32, ()>>, String);
 
@@ -29,8 +29,8 @@ fn check_files(actor: &Actor, files: impl IntoIterator<Item = Fd>, count: usize)
     actor.check_files(handles, count);
 }
 
-/// Sends the next value of a stream. `is_whole` says whether all handles are in the value; so they are as long as it was
-/// not sent.
+/// Sends the next value of a stream. `is_whole` tells whether all handles are in the value, which must hold while the
+/// value is unsent.
 #[track_caller]
 fn send<S: Serialize, R>(
     actor: &Actor,
@@ -50,8 +50,8 @@ fn send<S: Serialize, R>(
     })
 }
 
-/// Receives the next value of a stream, whose number `number_of` returns. `None` if its handles were lost for lack of
-/// descriptors.
+/// Receives the next value of a stream; `number_of` returns the number of a value. `None` if its handles were lost
+/// for lack of descriptors.
 #[track_caller]
 fn recv<S, R: DeserializeOwned + Send + 'static>(
     actor: &Actor,
