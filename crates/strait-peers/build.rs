@@ -1,5 +1,5 @@
-//! Generates the code of the services whose libraries need it, and compiles the C++ of
-//! peer-boost and peer-boost-spsc.
+//! Generates the code of services for the libraries that need such code, and compiles the C++ of peer-boost and
+//! peer-boost-spsc.
 
 fn main() {
     #[cfg(feature = "boost")]

@@ -1,10 +1,10 @@
 //! Shared by the example programs in `src/bin`: a picture to work on, and a file format to view it.
 //!
-//! * `browser`: a browser process, two sandboxed renderers, and a process that composes what they paint.
+//! * `browser`: a browser process, two sandboxed renderers, and a process that composes their tiles.
 //! * `echo-service`: a service that a service manager starts when a client connects.
 //! * `image-pipeline`: four processes blur a picture and shrink it.
 //! * `rpc`: a service that opens files for its client, with typed calls.
-//! * `thousand-clients`: an async service, and a thousand clients that call it.
+//! * `thousand-clients`: an async service, and a thousand clients with calls to it.
 
 use std::io::{self, BufWriter, Write};
 use std::path::Path;

@@ -1,4 +1,4 @@
-//! Runs each example program, with all its processes, and checks what it prints and writes.
+//! Runs each example program, with all its processes, and checks its output and its files.
 
 use std::process::Command;
 
@@ -45,7 +45,7 @@ fn four_processes_make_of_a_picture_what_one_does() {
     let file = directory.path().join("small.ppm");
     let said = run(env!("CARGO_BIN_EXE_image-pipeline"), &[&file]);
     assert!(said.contains("4 processes") && said.contains("the same result"), "{said}");
-    // Computes some points directly: each is the mean of four blurred pixels, and each of those is the mean of a
+    // Computes some points directly: each is the mean of four blurred pixels, and each blurred pixel is the mean of a
     // square.
     let (width, pixels) = picture(&file);
     assert_eq!((width, pixels.len()), (1600, 1600 * 1200 * PIXEL));
@@ -98,7 +98,7 @@ impl Drop for Running {
     }
 }
 
-/// Shows that a service manager starts the service when a client connects, and again after it was killed.
+/// Shows that a service manager starts the service when a client connects, and again after a kill of the service.
 #[test]
 fn a_service_manager_starts_the_service_at_each_first_client() {
     let service = env!("CARGO_BIN_EXE_echo-service");
@@ -111,7 +111,7 @@ fn a_service_manager_starts_the_service_at_each_first_client() {
             println!("left out: systemd-socket-activate is missing");
             return;
         };
-        // The manager becomes the service at the first connection. No event tells that it listens.
+        // The manager becomes the service at the first connection. No event reports that the manager listens.
         let _manager = Running(manager);
         let begin = std::time::Instant::now();
         let channel = loop {

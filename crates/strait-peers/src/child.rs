@@ -11,7 +11,7 @@ use crate::command::Meeting;
 pub(crate) struct Server(Child);
 
 impl Server {
-    /// Starts this program as the server, and returns it with the word that it printed once it listened.
+    /// Starts this program as the server. Returns the server and the word that it printed once it listened.
     pub(crate) fn start(meeting: &Meeting) -> Result<(Self, String)> {
         let program = std::env::current_exe()?;
         let mut server = Self(Command::new(program).args(meeting.words()).stdout(Stdio::piped()).spawn()?);
@@ -34,7 +34,7 @@ impl Server {
 
 impl Drop for Server {
     fn drop(&mut self) {
-        // A failure means that the process has ended.
+        // A failure means that the process has already ended.
         let _ = self.0.kill();
         let _ = self.0.wait();
     }

@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 
 use crate::Result;
 
-/// What both sides touch of a message that is not copied.
+/// The bytes that both sides touch of a message without copies.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Touch {
     /// The first and the last eight bytes.
@@ -37,25 +37,25 @@ impl Touch {
 
 /// A connected client.
 pub trait Client {
-    /// Sends `request`, and waits for its reply, which is copied into `reply` (of any former length).
+    /// Sends `request`, waits for its reply, and copies the reply into `reply` (of any former length).
     fn round_trip(&mut self, request: &[u8], reply: &mut Vec<u8>) -> Result<()>;
 
-    /// Sends a message that has no reply.
+    /// Sends a message without a reply.
     fn post(&mut self, _message: &[u8]) -> Result<()> {
         Err(NOT_OFFERED.into())
     }
 
-    /// Sends a message of `len` bytes that is written where the receiver reads it: `head` first, then what `touch` says.
-    /// Waits for its short reply.
+    /// Writes a message of `len` bytes in place: `head` first, then the bytes chosen by `touch`. Sends it, and waits
+    /// for the short reply.
     fn in_place(&mut self, _head: &[u8], _len: usize, _touch: Touch) -> Result<()> {
         Err(NOT_OFFERED.into())
     }
 
-    /// Sends `request` with a descriptor, and waits for the reply, which comes once the server has the descriptor.
+    /// Sends `request` with a descriptor. Waits for the reply, which comes once the server has the descriptor.
     fn pass(&mut self, _request: &[u8], _descriptor: BorrowedFd<'_>) -> Result<()> {
         Err(NOT_OFFERED.into())
     }
 }
 
-/// The error of a row that a library does not offer.
+/// The error for a row that a library does not offer.
 pub(crate) const NOT_OFFERED: &str = "not offered";

@@ -11,56 +11,56 @@ use crate::{Client, Error, Result, Touch, measure};
 /// How a library is used.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Form {
-    /// As in the first example of its documentation.
+    /// As in the first example of the library's documentation.
     Default,
-    /// As its documentation advises for speed.
+    /// As the library's documentation advises for speed.
     Tuned,
 }
 
-/// What is measured.
+/// The measured quantity.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Row {
-    /// Round trips of messages that are copied in and out at both sides.
+    /// Round trips of messages, copied in and out on both sides.
     RoundTrip,
-    /// Messages that are written and read in place; the reply is short.
+    /// Messages written and read in place; the reply is short.
     InPlace(Touch),
     /// Messages in one direction, as many as go.
     Stream,
     /// Round trips of a request with a descriptor.
     Descriptor,
-    /// What two connected processes use while nothing is sent.
+    /// The use of resources by two connected processes while nothing is sent.
     Idle,
-    /// How long after SIGKILL of the server a blocked client hears of it.
+    /// How long after SIGKILL of the server a blocked client gets an error.
     Death,
 }
 
-/// Where two processes meet, and what they do then.
+/// The meeting place of two processes, and their task.
 #[derive(Clone, Debug)]
 pub struct Meeting {
-    /// A directory for this pair of processes alone.
+    /// A directory for this pair of processes only.
     pub directory: PathBuf,
     /// How the library is used.
     pub form: Form,
-    /// What is measured.
+    /// The measured row.
     pub row: Row,
     /// The length of the messages in bytes.
     pub size: usize,
-    /// The processors that the client and the server are bound to, if any.
+    /// The processors of the client and of the server, if they are bound.
     pub processors: Option<[usize; 2]>,
 }
 
-/// A library that is measured.
+/// A measured library.
 #[derive(Clone, Copy, Debug)]
 pub struct Peer {
     /// The name in tables.
     pub title: &'static str,
-    /// What the form *default* does.
+    /// A description of the form *default*.
     pub default: &'static str,
-    /// What the form *tuned* does; `None` if the documentation advises nothing else.
+    /// A description of the form *tuned*; `None` if the documentation advises nothing else.
     pub tuned: Option<&'static str>,
     /// Listens, calls the closure with a word for the client, and serves one client until it leaves.
     pub serve: fn(&Meeting, &mut dyn FnMut(&str)) -> Result<()>,
-    /// Connects to the server, whose word is given.
+    /// Connects to the server, with the word from the server.
     pub connect: fn(&Meeting, &str) -> Result<Box<dyn Client>>,
 }
 
@@ -108,12 +108,12 @@ pub fn main(peer: Peer) -> Result<()> {
     }
 }
 
-/// Returns what a program prints for a row that the library does not offer.
+/// Returns the output for a row that the library does not offer.
 pub(crate) fn lacking(why: &str) -> Value {
     json!({ "lacking": why })
 }
 
-/// Binds this process to a processor, if one is named. Threads that are started later are bound, too.
+/// Binds this process to a processor, if `processor` names one. Later threads are bound, too.
 pub(crate) fn bind(processor: Option<usize>) -> Result<()> {
     let Some(processor) = processor else { return Ok(()) };
     // SAFETY: an all-zero set is a valid, empty set.
@@ -123,7 +123,7 @@ pub(crate) fn bind(processor: Option<usize>) -> Result<()> {
     }
     // SAFETY: the number was compared with the size of the set.
     unsafe { libc::CPU_SET(processor, &mut set) };
-    // SAFETY: the set lives as long as the call, and its size is given.
+    // SAFETY: the set lives as long as the call, and the length is its size.
     match unsafe { libc::sched_setaffinity(0, size_of::<libc::cpu_set_t>(), &set) } {
         0 => Ok(()),
         _ => Err(format!("binding to processor {processor}: {}", std::io::Error::last_os_error()).into()),
@@ -150,18 +150,18 @@ impl Meeting {
         self.directory.join(name).to_string_lossy().into_owned()
     }
 
-    /// Returns a name that no other pair of processes uses.
+    /// Returns a name for this pair of processes only.
     pub fn name(&self) -> String {
         self.directory.file_name().unwrap_or_default().to_string_lossy().into_owned()
     }
 
-    /// Returns whether the library is used as its documentation advises for speed.
+    /// Returns whether the program uses the library as its documentation advises for speed.
     pub fn tuned(&self) -> bool {
         self.form == Form::Tuned
     }
 }
 
-/// Makes a directory that only this pair of processes uses.
+/// Makes a directory for this pair of processes only.
 fn fresh_directory() -> Result<PathBuf> {
     let now = std::time::SystemTime::now().duration_since(std::time::UNIX_EPOCH)?.as_nanos();
     let directory = std::env::temp_dir().join(format!("strait-peers-{}-{now:x}", std::process::id()));

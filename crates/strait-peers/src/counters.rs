@@ -1,4 +1,4 @@
-//! What a process has used, as the kernel counts it.
+//! The resources used by a process, as counted by the kernel.
 
 use std::fs;
 
@@ -7,12 +7,12 @@ use serde_json::{Value, json};
 /// Returns the processor time of all threads of this process, in nanoseconds.
 pub(crate) fn cpu() -> u64 {
     let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the pointer is to a timespec of this function.
+    // SAFETY: the pointer is to a local timespec.
     unsafe { libc::clock_gettime(libc::CLOCK_PROCESS_CPUTIME_ID, &mut time) };
     time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }
 
-/// What a process holds and has used at one moment.
+/// The resources of a process at one moment, held and used.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Held {
     sleeps: u64,
@@ -40,7 +40,7 @@ impl Held {
         held
     }
 
-    /// Returns what this process and another one held at the end, and used since `before`.
+    /// Returns what this process and another held at the end, and used since `before`.
     pub(crate) fn both_since(now: [Self; 2], before: [Self; 2], seconds: f64) -> Value {
         let sum = |of: fn(&Self) -> u64, of_both: [Self; 2]| of_both.iter().map(of).sum::<u64>();
         let grown = |of: fn(&Self) -> u64| sum(of, now).saturating_sub(sum(of, before));

@@ -27,7 +27,7 @@ pub struct Framed<R, W> {
     pub from: R,
     /// The stream to the server.
     pub to: W,
-    /// The buffer of the message that is sent.
+    /// The buffer of the message in sending.
     pub buffer: Vec<u8>,
 }
 

@@ -1,9 +1,9 @@
-//! What all programs of `strait bench peers` share: the loops, the clock, the counters, and the command line.
+//! Shared by all programs of `strait bench peers`: the loops, the clock, the counters, and the command line.
 //!
-//! Each program in `src/bin` sends messages with one library, between two processes: the program starts itself a second
-//! time as the server. It has two forms. The form *default* does what the first example of the library's own
-//! documentation does; the form *tuned* does what that documentation advises for speed. A program measures one row and
-//! prints one line of JSON; `strait bench peers` starts the programs in turn and prints the tables.
+//! Each program in `src/bin` sends messages with one library, between two processes: the program starts itself a
+//! second time as the server. It has two forms. The form *default* follows the first example of the library's own
+//! documentation; the form *tuned* follows the advice for speed there. A program measures one row and prints one line
+//! of JSON; `strait bench peers` starts the programs in turn and prints the tables.
 
 mod child;
 mod client;

@@ -1,4 +1,4 @@
-//! The loops that measure one row.
+//! The loops of the measurements, one for each row.
 
 use std::os::fd::AsFd;
 use std::sync::mpsc;
@@ -13,7 +13,7 @@ use crate::counters::{Held, cpu};
 use crate::service::tag;
 use crate::{Client, Result, Touch};
 
-/// The longest time for which the death of a server is awaited.
+/// The maximum wait for an error after the death of a server.
 const DEATH: Duration = Duration::from_secs(4);
 
 /// Starts a server, connects to it, and measures one row for about this number of milliseconds.
@@ -67,8 +67,8 @@ fn asked(client: &mut dyn Client, tag: u8) -> Result<u64> {
     Ok(u64::from_ne_bytes(bytes.try_into()?))
 }
 
-/// Measures round trips of messages that are copied. Each reply is compared with its request at the begin, and by its number
-/// afterwards.
+/// Measures round trips of copied messages. At the begin each reply is compared with its request; afterwards only its
+/// number is.
 fn round_trips(client: &mut dyn Client, size: usize, time: Duration) -> Result<Value> {
     let (mut request, mut reply) = (message(tag::ECHO, size), Vec::new());
     for count in 0..3 {
@@ -90,7 +90,7 @@ fn round_trips(client: &mut dyn Client, size: usize, time: Duration) -> Result<V
     })
 }
 
-/// Measures messages that are written and read in place.
+/// Measures messages written and read in place.
 fn in_place(client: &mut dyn Client, size: usize, touch: Touch, time: Duration) -> Result<Value> {
     let tag = if touch == Touch::Ends { tag::ENDS } else { tag::PAGES };
     let (mut head, mut count) = (message(tag, 16), 0);
@@ -108,8 +108,8 @@ fn descriptors(client: &mut dyn Client, time: Duration) -> Result<Value> {
     timed(client, time, |client| client.pass(&request, file.as_fd()))
 }
 
-/// Repeats `once` for a while to warm up, and then for `time`, and returns the distribution of its durations and the
-/// processor time that both sides used for each.
+/// Repeats `once` for a while to warm up, and then for `time`. Returns the distribution of its durations, and the
+/// processor time of both sides for each.
 fn timed(
     client: &mut dyn Client,
     time: Duration,
@@ -147,7 +147,7 @@ fn timed(
     }))
 }
 
-/// Measures how many messages arrive in one direction.
+/// Measures the number of messages that arrive in one direction.
 fn stream(client: &mut dyn Client, size: usize, time: Duration) -> Result<Value> {
     let mut post = message(tag::POST, size);
     let warm = Instant::now();
@@ -175,10 +175,10 @@ fn stream(client: &mut dyn Client, size: usize, time: Duration) -> Result<Value>
     }))
 }
 
-/// Counts what both processes use while nothing is sent.
+/// Counts the use of both processes while nothing is sent.
 fn idle(server: &Server, time: Duration) -> Result<Value> {
     let both = || [Held::of(std::process::id()), Held::of(server.id())];
-    // Threads that still start, or that spin for a moment, belong to the connection and not to the idle time.
+    // Threads that still start, or spin for a moment, belong to the connection and not to the idle time.
     std::thread::sleep(Duration::from_millis(300));
     let before = both();
     std::thread::sleep(time);
@@ -189,10 +189,10 @@ fn idle(server: &Server, time: Duration) -> Result<Value> {
     Ok(value)
 }
 
-/// Measures when a client that waits for a reply hears that the server was killed. If it hears nothing within four
-/// seconds, the row has no figure.
+/// Measures when a client that waits for a reply learns of the server's death. If the client gets no error within
+/// four seconds, the row has no figure.
 fn death(mut client: Box<dyn Client>, server: &mut Server, meeting: &Meeting) -> Result<Value> {
-    // The waiting thread is this one, which connected: some libraries bind an end to its thread.
+    // The waiting thread is the thread that connected: some libraries bind an end to its thread.
     let (tell, told) = mpsc::channel::<Instant>();
     let process = server.id();
     let directory = meeting.directory.clone();
@@ -204,7 +204,7 @@ fn death(mut client: Box<dyn Client>, server: &mut Server, meeting: &Meeting) ->
         let _ = tell.send(killed);
         std::thread::sleep(DEATH);
         println!("{}", json!({ "not_noticed_within_ms": DEATH.as_millis() as u64 }));
-        // The waiting thread never returns, so nobody else removes the directory.
+        // The waiting thread never returns, so it cannot remove the directory.
         let _ = std::fs::remove_dir_all(directory);
         std::process::exit(0);
     });

@@ -17,7 +17,7 @@ pub struct Shared {
     size: usize,
     sent: u32,
     received: u32,
-    /// Where the messages of this side lie: 0 or 1.
+    /// The half for the messages of this side: 0 or 1.
     side: usize,
 }
 
@@ -39,7 +39,7 @@ impl Shared {
         format!("/dev/shm/{}", meeting.name())
     }
 
-    /// Removes the name of the memory, which lives on in both processes.
+    /// Removes the name of the memory; both processes still have the memory.
     pub fn unlink(meeting: &Meeting) -> Result<()> {
         Ok(std::fs::remove_file(Self::file(meeting))?)
     }
@@ -56,21 +56,21 @@ impl Shared {
 
     /// Returns the counter of messages from one side.
     fn counter(&self, side: usize) -> &AtomicU32 {
-        // SAFETY: the begin of each half is aligned, is in the mapping, which lives as long as this value, and is only used as
-        // an atomic by both processes.
+        // SAFETY: the begin of each half is aligned and in the mapping, which lives as long as this value. Both
+        // processes use the word only as an atomic.
         unsafe { AtomicU32::from_ptr(self.half(side).cast()) }
     }
 
     /// Copies a message into the memory, and counts it. Returns the counter for a wake-up.
     ///
-    /// The other side must have answered the message before.
+    /// The other side must have answered the previous message.
     pub fn send(&mut self, message: &[u8]) -> Result<&AtomicU32> {
         if message.len() > self.size {
             return Err("the message is longer than the memory".into());
         }
         let half = self.half(self.side);
-        // SAFETY: the length was compared with the room of this half, and the other side does not read it before the counter
-        // changes.
+        // SAFETY: the length was compared with the room of this half, and the other side does not read the half
+        // before the counter changes.
         unsafe {
             half.add(128).cast::<u64>().write(message.len() as u64);
             half.add(HEAD).copy_from_nonoverlapping(message.as_ptr(), message.len());
@@ -80,8 +80,7 @@ impl Shared {
         Ok(self.counter(self.side))
     }
 
-    /// Waits by `sleep`, which is called with the counter and its value if there is no message yet, and copies the next message
-    /// out.
+    /// Copies the next message out. While there is no message, waits by `sleep`, with the counter and its value.
     pub fn receive(&mut self, message: &mut Vec<u8>, sleep: impl Fn(&AtomicU32, u32)) -> Result<()> {
         let other = 1 - self.side;
         while self.counter(other).load(Ordering::Acquire) == self.received {
@@ -96,8 +95,8 @@ impl Shared {
         }
         message.clear();
         message.reserve(len);
-        // SAFETY: the length was compared with the room of the half, the vector has room for it, and the other side does not
-        // write before it is answered.
+        // SAFETY: the length was compared with the room of the half, the vector has room for it, and the other side
+        // writes the half again only after an answer.
         unsafe {
             message.as_mut_ptr().copy_from_nonoverlapping(half.add(HEAD), len);
             message.set_len(len);

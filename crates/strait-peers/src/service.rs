@@ -1,9 +1,9 @@
-//! The server: what it answers to each request.
+//! The server: its answer to each request.
 
 use crate::counters::cpu;
 use crate::{Result, Touch};
 
-/// The first byte of each message says what the server does with it.
+/// The first byte of each message, which tells the server what to do with the message.
 pub(crate) mod tag {
     /// The reply has the bytes of the request.
     pub(crate) const ECHO: u8 = b'e';
@@ -13,9 +13,9 @@ pub(crate) mod tag {
     pub(crate) const POST: u8 = b'p';
     /// The reply has the number of messages counted since the last such request.
     pub(crate) const COUNT: u8 = b'n';
-    /// The message is read where it lies: its ends.
+    /// The message is read in place: its first and its last bytes.
     pub(crate) const ENDS: u8 = b'x';
-    /// The message is read where it lies: all pages.
+    /// The message is read in place: one byte of each page.
     pub(crate) const PAGES: u8 = b'y';
     /// The server never replies.
     pub(crate) const SILENCE: u8 = b's';
@@ -31,7 +31,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Writes the reply to `request` into `reply`, which is cleared. Returns false if there is no reply.
+    /// Writes the reply to `request` into the emptied `reply`. Returns false if there is no reply.
     pub fn answer(&mut self, request: &[u8], reply: &mut Vec<u8>) -> bool {
         reply.clear();
         let number = match request.first() {
@@ -56,8 +56,8 @@ impl Service {
     }
 }
 
-/// Serves one client: `receive` copies the next message into the buffer, `send` sends a reply. Returns the first error,
-/// with which a client that leaves ends the server.
+/// Serves one client: `receive` copies the next message into the buffer, `send` sends a reply. Returns the first
+/// error; a client that leaves causes such an error.
 pub fn serve_with(
     mut receive: impl FnMut(&mut Vec<u8>) -> Result<()>,
     mut send: impl FnMut(&[u8]) -> Result<()>,

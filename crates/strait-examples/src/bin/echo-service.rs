@@ -1,5 +1,5 @@
-//! A service that a service manager starts when its first client connects, and starts again if it dies. Clients that
-//! connect meanwhile wait; no client is refused.
+//! A service that a service manager starts when the first client connects, and again after the service has died.
+//! Clients that connect meanwhile wait; no client is refused.
 //!
 //! ```sh
 //! cargo install --path crates/strait-examples --bin echo-service
@@ -18,7 +18,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const NAME: &str = "echo";
 
-/// Returns the listener of the service manager, or one of this process if there is no service manager.
+/// Returns the listener of the service manager; without a service manager, a listener of this process.
 fn listener() -> Result<Listener> {
     match Listener::builder().activated(None) {
         Err(failed) if failed.error == Error::NotActivated => Ok(Listener::bind(NAME)?),
@@ -26,7 +26,7 @@ fn listener() -> Result<Listener> {
     }
 }
 
-/// Sends back each message, until the client closes its end.
+/// Sends each message back, until the client closes its end.
 fn serve(client: &Channel) {
     while let Ok(message) = client.recv() {
         if client.send(message.bytes()).is_err() {
@@ -37,7 +37,7 @@ fn serve(client: &Channel) {
 
 fn main() -> Result<()> {
     if let Some(text) = std::env::args().nth(1) {
-        // The name of a service that is not in a directory of this user is its path.
+        // A service outside the directory of this user has its path as its name.
         let name = std::env::args().nth(2).unwrap_or_else(|| NAME.to_owned());
         let service = connect(&name, Duration::from_secs(60))?;
         service.send(text.as_bytes())?;

@@ -12,9 +12,10 @@
 //! ```
 //!
 //! * The picture is a sealed [`Region`]: every process reads it in place, and no process can change it.
-//! * Blurred rows pass from process to process through a [`DataPipe`] of a fixed size; the faster process waits for the
-//!   slower one.
-//! * The result is a region. Each shrinking process writes its own half of it; then the parent process seals it.
+//! * Blurred rows pass from process to process through a [`DataPipe`] of a fixed size; the faster process waits for
+//!   the slower process.
+//! * The result is a region. Each shrinking process writes its own half of the result; then the parent process seals
+//!   it.
 
 use std::process::{Child, Command};
 use std::time::Instant;
@@ -30,7 +31,7 @@ const WIDTH: usize = 3200;
 const HEIGHT: usize = 2400;
 const ROW: usize = WIDTH * PIXEL;
 const SMALL_ROW: usize = ROW / 2;
-/// The blur radius: a blurred pixel is the mean of a square that extends this many pixels to each side.
+/// The blur radius: a blurred pixel is the mean of a square with this many pixels to each side.
 const RADIUS: usize = 8;
 const BANDS: usize = 2;
 const BAND: usize = HEIGHT / BANDS;
@@ -55,7 +56,7 @@ fn parent(file: Option<&str>) -> Result<()> {
     let mut workers = Vec::new();
     for role in ["blur", "shrink"].repeat(BANDS) {
         let (child, channel) = start(role)?;
-        // The worker says that it has started.
+        // The worker reports that it has started.
         channel.recv()?;
         workers.push((child, channel));
     }
@@ -69,7 +70,7 @@ fn parent(file: Option<&str>) -> Result<()> {
         shrink.send(Outgoing::new(&number).handle(consumer).handle(result.clone()))?;
     }
     for (_, channel) in &workers {
-        // The worker says that its work is done. If the worker has died, this is an error.
+        // The worker reports the end of its work. If the worker has died, the call returns an error.
         channel.recv()?;
     }
     result.seal()?;
@@ -88,7 +89,7 @@ fn parent(file: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Does the same work in this process alone, and returns the result.
+/// Does all work in this process, and returns the result.
 fn alone(picture: &[u8]) -> Vec<u8> {
     let mut blurred = Blurred::new(picture, 0);
     let mut result = vec![0; SMALL_ROW * HEIGHT / 2];
@@ -105,8 +106,8 @@ fn start(role: &str) -> Result<(Child, Channel)> {
     Ok(Command::new(std::env::current_exe()?).arg(role).spawn_with_channel()?)
 }
 
-/// Tells the parent that this worker has started, and receives its task. Returns the number of the half to work on, and
-/// the handles of the input and of the output.
+/// Reports to the parent that this worker has started, and receives its task. Returns the number of the half to work
+/// on, and the handles of the input and of the output.
 fn task(parent: &Channel) -> Result<(usize, Handle, Handle)> {
     parent.send(b"here")?;
     let mut message: Message = parent.recv()?;
@@ -127,7 +128,7 @@ fn blur() -> Result<()> {
         blurred.next(&mut row);
         rows.write_whole(&row, Deadline::NEVER)?;
     }
-    // Finishing the stream tells the consumer that it is complete; a crash would not.
+    // The finished stream tells the consumer that all rows have come; a crash would not.
     drop(rows);
     parent.send(b"done")?;
     Ok(())
@@ -146,7 +147,7 @@ fn shrink() -> Result<()> {
         halve(&pair, &mut small);
         result.write(n * SMALL_ROW, &small)?;
     }
-    // Unmaps the result before saying that the work is done: a region cannot be sealed while it is mapped writable.
+    // Unmaps the result before the worker reports its end: a region cannot be sealed while it is mapped writable.
     drop(result);
     parent.send(b"done")?;
     Ok(())

@@ -1,4 +1,4 @@
-//! A service in a process of its own: it opens files for its client, which gets them as fields of the replies.
+//! A service in its own process: it opens files for its client, and returns the files as fields of the replies.
 
 use std::io::Read;
 use std::process::Command;

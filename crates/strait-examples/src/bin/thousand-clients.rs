@@ -1,15 +1,15 @@
-//! A service with a thousand clients. The service keeps counters to which every client may add. It is one process, with
-//! a task for each client. The clients are tasks in four other processes; each client has a channel of its own.
+//! A service with a thousand clients. Every client may add to the counters of the service. The service is one
+//! process, with a task for each client. The clients are tasks in four other processes; each client has a channel of
+//! its own.
 //!
 //! ```sh
 //! cargo run --release -p strait-examples --bin thousand-clients
 //! ```
 //!
-//! * Each client process connects once, by name. For each of its clients it makes a channel and sends the other end
-//!   over that connection, so a thousand clients cost four sockets.
-//! * A client makes calls; each reply goes to the call that it answers. The program checks every reply, and the
-//!   counters at the end.
-//! * All waiting is done by tokio, together with whatever else the program waits for: here, for processes to end.
+//! * Each client process connects once, by name. For each of its clients, the process makes a channel and sends the
+//!   other end over that connection, so a thousand clients cost four sockets.
+//! * A client makes calls; each reply goes to its call. The program checks every reply, and the counters at the end.
+//! * tokio does all waiting, for channels and for everything else: here, for the ends of processes.
 
 use std::collections::HashMap;
 use std::sync::{Arc, Mutex};
@@ -27,7 +27,7 @@ const PROCESSES: u64 = 4;
 const CLIENTS: u64 = 250;
 const CALLS: u64 = 20;
 
-/// The name of the counter to which all clients add.
+/// The name of the counter shared by all clients.
 const SHARED: &str = "everybody";
 
 #[tokio::main]
@@ -69,7 +69,7 @@ async fn service(reactor: Arc<Reactor>) -> Result<()> {
     Ok(())
 }
 
-/// Accepts the client processes, and serves each client whose channel arrives from them.
+/// Accepts the client processes, and serves each client whose channel arrives from a client process.
 async fn accept(listener: Listener, reactor: Arc<Reactor>, counters: Arc<Counters>) -> Result<()> {
     for _ in 0..PROCESSES {
         let process = listener.accept(&reactor).await?;
@@ -90,7 +90,7 @@ async fn accept(listener: Listener, reactor: Arc<Reactor>, counters: Arc<Counter
 async fn serve(client: Channel, reactor: Arc<Reactor>, counters: Arc<Counters>) -> Result<()> {
     let client = AsyncCallEnd::new(CallEnd::over(client), &reactor)?;
     while let Ok(request) = client.next_request().await {
-        // A request that makes no sense is dropped; its caller learns that there will be no answer.
+        // A senseless request is dropped; its caller learns that there will be no reply.
         let Some((name, number)) = parse(request.bytes()) else { continue };
         let sum = {
             let mut counters = counters.lock().expect("no panic");

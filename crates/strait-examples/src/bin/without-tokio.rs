@@ -1,5 +1,5 @@
-//! An echo service and its clients in tasks, without tokio: all waiting is done by the runtime `smol`. Another runtime
-//! needs as little: a descriptor for whose readability a task can wait.
+//! An echo service and its clients in tasks, without tokio: the runtime `smol` does all waiting. Another runtime
+//! needs only a way for a task to wait until a descriptor is readable.
 //!
 //! ```sh
 //! cargo run --release -p strait-examples --bin without-tokio
@@ -7,7 +7,7 @@
 //!
 //! * One task of each process runs its [`Reactor`], whose descriptor stands for all channels of the process.
 //! * The service waits until its listener is readable, and accepts without blocking.
-//! * A client connects in a thread of the runtime, since connecting has no descriptor for which a task could wait.
+//! * A client connects in a thread of the runtime, since a connect has no descriptor on which a task could wait.
 
 use std::io;
 use std::process::{Child, Command};
@@ -37,7 +37,7 @@ fn main() -> io::Result<()> {
     })
 }
 
-/// Wakes the tasks whose channels are ready, whenever there are any.
+/// Wakes the tasks of ready channels, whenever there are any.
 async fn drive(reactor: Reactor) -> io::Result<()> {
     let reactor = Async::new(reactor)?;
     loop {
@@ -46,7 +46,7 @@ async fn drive(reactor: Reactor) -> io::Result<()> {
     }
 }
 
-/// Waits for the next process that connects.
+/// Waits for the next connecting process.
 async fn accept(listener: &Async<Listener>) -> io::Result<Channel> {
     loop {
         match listener.get_ref().accept(Deadline::NOW) {
@@ -86,7 +86,7 @@ async fn service(reactor: &Reactor) -> io::Result<()> {
     Ok(())
 }
 
-/// Sends back each message of a client, until the client closes its channel.
+/// Sends each message of a client back, until the client closes its channel.
 async fn echo(client: AsyncChannel, echoed: Arc<AtomicU64>) -> io::Result<()> {
     loop {
         let message = match client.recv().await {

@@ -5,15 +5,15 @@ use std::ffi::{CString, c_char, c_int, c_void};
 use strait_peers::{Client, Meeting, Peer, Result, serve_with};
 
 unsafe extern "C" {
-    /// Makes a queue of four messages of `size` bytes; NULL if that fails.
+    /// Makes a queue of four messages of `size` bytes; NULL on failure.
     fn queue_make(name: *const c_char, size: usize) -> *mut c_void;
-    /// Opens a queue; NULL if that fails.
+    /// Opens a queue; NULL on failure.
     fn queue_open(name: *const c_char) -> *mut c_void;
     /// Removes a queue's name.
     fn queue_remove(name: *const c_char);
     /// Sends a message: 0, or -1.
     fn queue_send(queue: *mut c_void, bytes: *const u8, len: usize, polled: c_int) -> c_int;
-    /// Receives a message into `room` bytes: 0 with its length, or -1.
+    /// Receives a message into `room` bytes, and stores its length. Returns 0, or -1 on failure.
     fn queue_receive(queue: *mut c_void, bytes: *mut u8, room: usize, len: *mut usize, polled: c_int) -> c_int;
 }
 
@@ -45,7 +45,7 @@ impl Queue {
         Self::of(meeting, unsafe { queue_make(name.as_ptr(), meeting.size) })
     }
 
-    /// Opens a queue, and removes its name: both processes have it then.
+    /// Opens a queue, and removes its name, since both processes have the queue now.
     fn open(meeting: &Meeting, way: &str) -> Result<Self> {
         let name = Self::name(meeting, way)?;
         // SAFETY: the name is a C string.
@@ -63,7 +63,7 @@ impl Queue {
     }
 
     fn send(&self, message: &[u8]) -> Result<()> {
-        // SAFETY: the queue lives until the process ends; pointer and length are those of a slice.
+        // SAFETY: the queue lives until the process ends; pointer and length are those of `message`.
         match unsafe { queue_send(self.queue, message.as_ptr(), message.len(), self.polled) } {
             0 => Ok(()),
             _ => Err("send failed".into()),
@@ -73,7 +73,7 @@ impl Queue {
     fn receive(&self, message: &mut Vec<u8>) -> Result<()> {
         message.resize(self.size, 0);
         let mut len = 0;
-        // SAFETY: the queue lives until the process ends; pointer and length are those of a slice.
+        // SAFETY: the queue lives until the process ends; pointer and length are those of `message`.
         match unsafe { queue_receive(self.queue, message.as_mut_ptr(), message.len(), &mut len, self.polled) } {
             0 => {
                 message.truncate(len);

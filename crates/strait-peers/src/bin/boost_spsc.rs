@@ -7,9 +7,9 @@ use std::io::{Read, Write};
 use strait_peers::{Client, Meeting, Peer, Result, frames};
 
 unsafe extern "C" {
-    /// Makes a queue; NULL if that fails.
+    /// Makes a queue; NULL on failure.
     fn spsc_make(name: *const c_char) -> *mut c_void;
-    /// Opens a queue; NULL if that fails.
+    /// Opens a queue; NULL on failure.
     fn spsc_open(name: *const c_char) -> *mut c_void;
     /// Removes the name of a queue's memory.
     fn spsc_remove(name: *const c_char);
@@ -43,7 +43,7 @@ impl Queue {
         Self::of(unsafe { spsc_make(name.as_ptr()) })
     }
 
-    /// Opens a queue, and removes its name: both processes have it then.
+    /// Opens a queue, and removes its name, since both processes have the queue now.
     fn open(meeting: &Meeting, way: &str) -> Result<Self> {
         let name = Self::name(meeting, way)?;
         // SAFETY: the name is a C string.

@@ -1,4 +1,4 @@
-//! A floor and no product: a copy into shared memory, a flag that the other side polls, a copy out.
+//! A floor and no product: a copy into shared memory, a flag polled by the other side, and a copy out.
 
 use std::sync::atomic::AtomicU32;
 

@@ -16,13 +16,13 @@ fn main() -> Result<()> {
 }
 
 fn sleep(word: &AtomicU32, value: u32) {
-    // SAFETY: the pointer is to a word in shared memory that lives as long as the call.
+    // SAFETY: the word is in shared memory that stays mapped during the call.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT, value, std::ptr::null::<u8>()) };
 }
 
 fn send(shared: &mut Shared, message: &[u8]) -> Result<()> {
     let word = shared.send(message)?;
-    // SAFETY: the pointer is to a word in shared memory that lives as long as the call.
+    // SAFETY: the word is in shared memory that stays mapped during the call.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE, 1) };
     Ok(())
 }

@@ -69,7 +69,7 @@ impl Ports {
         Ok(())
     }
 
-    /// Gives the next message to `take`, where it lies.
+    /// Calls `take` with the next message, in place.
     fn receive<T>(&self, take: impl FnOnce(&[u8]) -> T) -> Result<T> {
         loop {
             if let Some(sample) = self.subscriber.receive()? {
@@ -94,7 +94,7 @@ fn serve(meeting: &Meeting, ready: &mut dyn FnMut(&str)) -> Result<()> {
         let answers = if in_place {
             ports.receive(|message| service.answer(message, &mut reply))?
         } else {
-            // The user has the bytes of a message in memory of its own.
+            // The user has the bytes of a message in its own memory.
             ports.receive(|message| {
                 request.clear();
                 request.extend_from_slice(message);
@@ -140,8 +140,8 @@ impl Client for Iceoryx2 {
         for to in &mut payload[len - 8..] {
             to.write(head[8]);
         }
-        // SAFETY: the reader takes bytes of any value, and those that were not written are bytes of earlier messages or zeros in
-        // memory that is mapped. The library asks for this promise before it sends.
+        // SAFETY: every byte value is valid, and the memory is mapped: bytes not written by this message are bytes of
+        // earlier messages, or zeros.
         let sample = unsafe { sample.assume_init() };
         sample.send()?;
         self.0.notify()?;

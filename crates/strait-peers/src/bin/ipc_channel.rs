@@ -16,7 +16,7 @@ fn main() -> Result<()> {
     })
 }
 
-/// What the client sends to the server first: its ends of both directions, in both forms.
+/// The first message of the client to the server: the server's ends of both directions, in both forms.
 #[derive(Serialize, Deserialize)]
 enum Ends {
     Values(IpcReceiver<Vec<u8>>, IpcSender<Vec<u8>>),

@@ -10,7 +10,7 @@ fn main() -> Result<()> {
 
 fn socket(protocol: Protocol) -> Result<Socket> {
     let socket = Socket::new(protocol)?;
-    // Without this, the library refuses messages of 1 MiB.
+    // Without this option, the library refuses messages of 1 MiB.
     socket.set_opt::<RecvMaxSize>(0)?;
     Ok(socket)
 }
@@ -51,7 +51,7 @@ impl Client for Nng {
     }
 
     fn post(&mut self, message: &[u8]) -> Result<()> {
-        // A REQ socket drops its request when the next one is sent.
+        // A REQ socket drops its request when another request is sent.
         if !self.posts {
             return Err("not offered".into());
         }

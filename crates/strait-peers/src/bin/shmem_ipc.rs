@@ -18,7 +18,7 @@ fn main() -> Result<()> {
 
 const CAPACITY: usize = 2 << 20;
 
-/// Returns the paths by which another process of this user opens the descriptors of a ring.
+/// Returns the paths by which another process of this user can open the descriptors of a ring.
 fn paths(files: [&File; 3]) -> String {
     let process = std::process::id();
     files.map(|file| format!("/proc/{process}/fd/{}", file.as_raw_fd())).join(" ")
@@ -26,15 +26,15 @@ fn paths(files: [&File; 3]) -> String {
 
 /// Returns copies of another process's descriptors.
 ///
-/// The library's own example passes them over D-Bus. An eventfd cannot be opened by a path, so they are taken by
-/// `pidfd_getfd`, which needs the right to trace that process.
+/// The library's own example passes the descriptors over D-Bus. An eventfd cannot be opened by a path, so this
+/// function uses `pidfd_getfd`, which needs the right to trace the other process.
 fn taken(words: &mut std::str::SplitWhitespace<'_>) -> Result<[File; 3]> {
     let mut next = || -> Result<File> {
         let path = words.next().ok_or("the server named too few descriptors")?;
         let mut parts = path.trim_start_matches("/proc/").split("/fd/");
         let mut number = || -> Result<i32> { Ok(parts.next().ok_or("no number in a path")?.parse()?) };
         let (process, descriptor) = (number()?, number()?);
-        // SAFETY: the calls take numbers, and make descriptors that nobody else has.
+        // SAFETY: the arguments are plain numbers, and nothing else owns the new descriptors.
         unsafe {
             let pidfd = libc::syscall(libc::SYS_pidfd_open, process, 0);
             let file = libc::syscall(libc::SYS_pidfd_getfd, pidfd, descriptor, 0);

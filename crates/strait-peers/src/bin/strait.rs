@@ -1,4 +1,4 @@
-//! Strait, as its README shows it.
+//! Strait, in the way of its README.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -44,7 +44,7 @@ fn serve(meeting: &Meeting, ready: &mut dyn FnMut(&str)) -> Result<()> {
     }
 }
 
-/// Receives each message where it lies. A message that the sender may still change is read with volatile reads.
+/// Receives each message in place. A message that the sender may still change is read with volatile reads.
 fn serve_in_place(channel: &Channel, touch: Touch) -> Result<()> {
     let (mut service, mut reply) = (Service::default(), Vec::new());
     loop {
@@ -89,7 +89,7 @@ struct Strait {
     tuned: bool,
 }
 
-/// Receives into a vector that has room for the longest message.
+/// Receives into a vector with room for the longest message.
 fn receive_into(channel: &Channel, size: usize, message: &mut Vec<u8>) -> Result<()> {
     message.resize(size, 0);
     let len = channel.recv_into(message, Deadline::NEVER)?.len();

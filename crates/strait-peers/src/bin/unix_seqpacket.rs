@@ -22,7 +22,7 @@ fn socket(meeting: &Meeting) -> Result<(OwnedFd, libc::sockaddr_un)> {
     if socket < 0 {
         return Err(Error::last_os_error().into());
     }
-    // SAFETY: nobody else has this new descriptor.
+    // SAFETY: the descriptor is new, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     // SAFETY: zeros are a valid address structure.
     let mut address: libc::sockaddr_un = unsafe { std::mem::zeroed() };
@@ -38,13 +38,13 @@ fn socket(meeting: &Meeting) -> Result<(OwnedFd, libc::sockaddr_un)> {
     Ok((socket, address))
 }
 
-/// Asks the kernel for room for a message of `size` bytes in the socket's send buffer. The kernel gives no more than its
+/// Asks the kernel for room for a message of `size` bytes in the socket's send buffer. The kernel gives at most its
 /// limit for all users.
 fn make_room(socket: &OwnedFd, size: usize) -> Result<()> {
     let room = libc::c_int::try_from(size + 65536)?;
     let len = size_of_val(&room) as libc::socklen_t;
     let pointer = (&raw const room).cast();
-    // SAFETY: the pointer is to an integer of this function, whose size is given. A failure leaves the default.
+    // SAFETY: the pointer is to a local integer, and the length is its size. A failure leaves the default.
     unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, libc::SO_SNDBUF, pointer, len) };
     Ok(())
 }
@@ -56,14 +56,14 @@ fn done(result: libc::c_int) -> Result<libc::c_int> {
 fn serve(meeting: &Meeting, ready: &mut dyn FnMut(&str)) -> Result<()> {
     let (listener, address) = socket(meeting)?;
     let len = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: the pointer is to an address of this function, whose size is given.
+    // SAFETY: the pointer is to a local address, and the length is its size.
     done(unsafe { libc::bind(listener.as_raw_fd(), (&raw const address).cast(), len) })?;
     // SAFETY: the call has no pointers.
     done(unsafe { libc::listen(listener.as_raw_fd(), 1) })?;
     ready("");
     // SAFETY: the call may leave out the address.
     let socket = done(unsafe { libc::accept(listener.as_raw_fd(), std::ptr::null_mut(), std::ptr::null_mut()) })?;
-    // SAFETY: nobody else has this new descriptor.
+    // SAFETY: the descriptor is new, and nothing else owns it.
     let socket = unsafe { OwnedFd::from_raw_fd(socket) };
     make_room(&socket, meeting.size)?;
     let passes = meeting.row == Row::Descriptor;
@@ -76,13 +76,13 @@ fn serve(meeting: &Meeting, ready: &mut dyn FnMut(&str)) -> Result<()> {
 fn connect(meeting: &Meeting, _: &str) -> Result<Box<dyn Client>> {
     let (socket, address) = socket(meeting)?;
     let len = size_of_val(&address) as libc::socklen_t;
-    // SAFETY: the pointer is to an address of this function, whose size is given.
+    // SAFETY: the pointer is to a local address, and the length is its size.
     done(unsafe { libc::connect(socket.as_raw_fd(), (&raw const address).cast(), len) })?;
     Ok(Box::new(Seqpacket { socket, size: meeting.size }))
 }
 
 fn send(socket: &OwnedFd, message: &[u8]) -> Result<()> {
-    // SAFETY: the pointer and the length are those of a slice.
+    // SAFETY: pointer and length are those of `message`.
     let sent = unsafe { libc::send(socket.as_raw_fd(), message.as_ptr().cast(), message.len(), libc::MSG_NOSIGNAL) };
     match Error::last_os_error() {
         _ if sent >= 0 => Ok(()),
@@ -94,7 +94,7 @@ fn send(socket: &OwnedFd, message: &[u8]) -> Result<()> {
 
 fn receive(socket: &OwnedFd, size: usize, message: &mut Vec<u8>) -> Result<()> {
     message.resize(size, 0);
-    // SAFETY: the pointer and the length are those of a slice.
+    // SAFETY: pointer and length are those of `message`.
     let len = unsafe { libc::recv(socket.as_raw_fd(), message.as_mut_ptr().cast(), message.len(), 0) };
     match len {
         0 => Err("the other side has closed".into()),
@@ -110,7 +110,7 @@ fn receive(socket: &OwnedFd, size: usize, message: &mut Vec<u8>) -> Result<()> {
 #[repr(C, align(8))]
 struct Control([u8; 24]);
 
-/// Receives a packet, and closes the descriptor that it brings.
+/// Receives a packet, and closes its descriptor.
 fn receive_message(socket: &OwnedFd, message: &mut Vec<u8>) -> Result<()> {
     message.resize(4096, 0);
     let mut control = Control([0; 24]);
@@ -119,7 +119,7 @@ fn receive_message(socket: &OwnedFd, message: &mut Vec<u8>) -> Result<()> {
     let mut header: libc::msghdr = unsafe { std::mem::zeroed() };
     (header.msg_iov, header.msg_iovlen) = (&mut part, 1);
     (header.msg_control, header.msg_controllen) = ((&raw mut control).cast(), size_of::<Control>());
-    // SAFETY: all pointers of the header are to values of this function.
+    // SAFETY: all pointers of the header are to local values.
     let len = unsafe { libc::recvmsg(socket.as_raw_fd(), &mut header, libc::MSG_CMSG_CLOEXEC) };
     if len <= 0 {
         return Err("the other side has closed".into());
@@ -128,7 +128,7 @@ fn receive_message(socket: &OwnedFd, message: &mut Vec<u8>) -> Result<()> {
     // SAFETY: the header was filled in by the kernel.
     let first = unsafe { libc::CMSG_FIRSTHDR(&header) };
     if !first.is_null() {
-        // SAFETY: the control data has one descriptor, which nobody else owns.
+        // SAFETY: the control data has one descriptor, and nothing else owns it.
         drop(unsafe { OwnedFd::from_raw_fd(libc::CMSG_DATA(first).cast::<libc::c_int>().read_unaligned()) });
     }
     Ok(())
@@ -150,7 +150,7 @@ impl Client for Seqpacket {
     }
 
     fn pass(&mut self, request: &[u8], descriptor: BorrowedFd<'_>) -> Result<()> {
-        // Strait's sender gives a descriptor of its own away; so this one is duplicated and closed, too.
+        // Strait's sender gives away a descriptor of its own, so here the descriptor is duplicated and closed, too.
         let descriptor = descriptor.try_clone_to_owned()?;
         let mut control = Control([0; 24]);
         let mut part = libc::iovec { iov_base: request.as_ptr().cast_mut().cast(), iov_len: request.len() };
@@ -166,7 +166,7 @@ impl Client for Seqpacket {
             (*first).cmsg_len = libc::CMSG_LEN(4) as _;
             libc::CMSG_DATA(first).cast::<libc::c_int>().write_unaligned(descriptor.as_raw_fd());
         }
-        // SAFETY: all pointers of the header are to values of this function.
+        // SAFETY: all pointers of the header are to local values.
         if unsafe { libc::sendmsg(self.socket.as_raw_fd(), &header, libc::MSG_NOSIGNAL) } < 0 {
             return Err(Error::last_os_error().into());
         }

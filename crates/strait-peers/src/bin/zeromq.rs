@@ -37,7 +37,7 @@ impl Client for Zeromq {
     }
 
     fn post(&mut self, message: &[u8]) -> Result<()> {
-        // A REQ socket sends nothing more before its reply.
+        // A REQ socket sends nothing more before its reply has come.
         if !self.posts {
             return Err("not offered".into());
         }

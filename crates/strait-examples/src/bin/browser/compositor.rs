@@ -1,4 +1,5 @@
-//! The process that composes the window from the tiles that renderers paint. It trusts the browser, and no renderer.
+//! The process that composes the window from the tiles of the renderers. The compositor trusts the browser, and no
+//! renderer.
 
 use strait::region::Region;
 use strait::wait::{Interest, Mode, WaitSet};
@@ -7,7 +8,7 @@ use strait_examples::PIXEL;
 
 use crate::{Result, TAB, TABS, TILE, TILES};
 
-/// The browser's message that brings the channel to the renderer of a tab.
+/// The browser's message with the channel to the renderer of a tab.
 pub(crate) const ADOPT: u8 = 1;
 /// The browser's request for the pixels of the window.
 pub(crate) const SHOW: u8 = 2;
@@ -37,11 +38,12 @@ pub(crate) fn main() -> Result<()> {
                 &[ADOPT, tab] => {
                     let renderer = message.take_handles()?.pop().and_then(Handle::into_channel).ok_or("no renderer")?;
                     all.add(&renderer, tab.into(), Interest::Readable, Mode::Level)?;
-                    // If the renderer before is still alive, its channel is dropped: it is not needed any more.
+                    // If the previous renderer is still alive, its channel is dropped, since no tile of it is needed
+                    // any more.
                     renderers[usize::from(tab)] = Some(renderer);
                 }
                 _ => {
-                    // All tiles that were painted before the browser asked have arrived.
+                    // All tiles painted before the browser's request have arrived.
                     (0..renderers.len()).for_each(|tab| show(&mut renderers, tab, &mut window));
                     browser.send(Outgoing::new(b"").handle(Region::sealed(&window)?))?;
                 }
@@ -50,15 +52,15 @@ pub(crate) fn main() -> Result<()> {
     }
 }
 
-/// Copies the tiles that have arrived into the window. If the renderer has died, its channel is dropped; the tiles that
-/// it had painted stay.
+/// Copies the arrived tiles into the window. If the renderer has died, its channel is dropped; its tiles in the
+/// window stay.
 fn show(renderers: &mut [Option<Channel>], tab: usize, window: &mut [u8]) {
     while let Some(renderer) = &renderers[tab] {
         match renderer.try_recv() {
             Ok(mut message) => {
                 if let Err(why) = show_tile(&mut message, tab, window) {
-                    // Closes the link to the process of the renderer. The browser finds that the renderer ends, and
-                    // starts another.
+                    // Closes the link to the process of the renderer. The browser notices the end of the renderer,
+                    // and starts another.
                     message.report_bad(why);
                     renderers[tab] = None;
                 }
@@ -69,8 +71,8 @@ fn show(renderers: &mut [Option<Channel>], tab: usize, window: &mut [u8]) {
     }
 }
 
-/// Copies a tile into the window, or returns what is wrong with it. The message is checked, because a renderer may be
-/// under the control of an attacker.
+/// Copies a tile into the window. If the tile is wrong, returns the mistake. The message is checked, because a
+/// renderer may be under the control of an attacker.
 fn show_tile(message: &mut Message, tab: usize, window: &mut [u8]) -> std::result::Result<(), &'static str> {
     let &[column, row] = message.bytes() else { return Err("a tile has two numbers") };
     let (column, row) = (usize::from(column), usize::from(row));
@@ -79,7 +81,7 @@ fn show_tile(message: &mut Message, tab: usize, window: &mut [u8]) -> std::resul
     }
     let handle = message.take_handles().ok().and_then(|mut handles| handles.pop());
     let tile = handle.and_then(Handle::into_region).ok_or("a tile without a picture")?;
-    // A sealed region cannot change while it is read. Its size comes from the kernel, not from the renderer.
+    // A sealed region cannot change during the read. Its size comes from the kernel, not from the renderer.
     let tile = tile.view(..).map_err(|_| "a tile that is not sealed")?;
     if tile.len() != TILE * TILE * PIXEL {
         return Err("a tile of another size");

@@ -1,6 +1,6 @@
-//! A small browser. Each tab has a renderer: a process that runs whatever code the page contains. A renderer therefore
-//! enters a sandbox before it reads the page. It sends the picture, tile by tile, to the compositor: the process that
-//! composes the window (in a real browser, the process that talks to the graphics card).
+//! A small browser. Each tab has a renderer: a process that runs any code in the page. A renderer therefore enters a
+//! sandbox before it reads the page. The renderer sends the picture, tile by tile, to the compositor: the process
+//! that composes the window (in a real browser, the process that talks to the graphics card).
 //!
 //! ```sh
 //! cargo run --release -p strait-examples --bin browser [window.ppm]
@@ -12,12 +12,12 @@
 //!             └───────────────────────────────────┴────────────┘
 //! ```
 //!
-//! * The browser makes a channel between a renderer and the compositor, and sends one end to each of them. From then on
-//!   the two talk directly, and the browser is not involved.
-//! * A tile is a sealed [`Region`](strait::region::Region). The compositor trusts no renderer, but can read the tile in
-//!   the memory in which the renderer painted it.
-//! * The browser waits for all renderers at once, and replaces a renderer that dies. Here the browser kills one in the
-//!   middle of its page. The tiles that it had painted stay, and neither the other tab nor the compositor is delayed.
+//! * The browser makes a channel between a renderer and the compositor, and sends one end to each of them. From then
+//!   on the two talk directly, and the browser is not involved.
+//! * A tile is a sealed [`Region`](strait::region::Region). The compositor trusts no renderer, but can read the tile
+//!   in the memory in which the renderer painted it.
+//! * The browser waits for all renderers at once, and replaces a dead renderer. Here the browser kills a renderer in
+//!   the middle of its page. The tiles painted before stay, and neither the other tab nor the compositor is delayed.
 
 mod compositor;
 mod renderer;
@@ -75,7 +75,7 @@ fn browser(file: Option<&str>) -> Result<()> {
                 Ok(message) if message.bytes() == [FINISHED] => tab.finished = true,
                 Ok(message) => println!("tab {number}: {}", String::from_utf8_lossy(message.bytes())),
                 Err(Error::WouldBlock) => {}
-                // All messages that the renderer had sent were received before this error.
+                // All messages of the renderer were received before this error.
                 Err(error) => {
                     println!("tab {number}: its renderer is gone ({error}, {}), and is replaced", tab.process.wait()?);
                     *tab = browser.open(number, tab.page)?;
@@ -88,7 +88,7 @@ fn browser(file: Option<&str>) -> Result<()> {
     if let Some(file) = file {
         save(file, TAB * usize::from(TABS), &window)?;
     }
-    // Each process ends when it sees that its channel is closed.
+    // Each process ends when its channel is closed.
     drop(browser.compositor);
     for mut tab in tabs {
         drop(tab.renderer);

@@ -16,8 +16,7 @@ pub(crate) fn main() -> Result<()> {
     let page = message.bytes()[0];
     let compositor = message.take_handles()?.pop().and_then(Handle::into_channel).ok_or("no compositor")?;
 
-    // From here on this process can only compute, and talk over the channels that it has, whatever the page makes it
-    // do.
+    // From here on this process can only compute, and talk over its channels, whatever the page makes it do.
     sandbox::enter()?;
     browser.send(what_is_left().as_str())?;
 
@@ -43,7 +42,7 @@ fn paint(page: u8, row: usize, compositor: &Channel) -> Result<()> {
     Ok(())
 }
 
-/// Tries what an attacker would try in a renderer, and returns what the sandbox refuses, as text.
+/// Tries what an attacker would try in a renderer, and returns the refusals of the sandbox, as text.
 fn what_is_left() -> String {
     let refused = |worked: bool| if worked { "allowed" } else { "refused" };
     format!(

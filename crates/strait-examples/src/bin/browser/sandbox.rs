@@ -9,7 +9,7 @@ use seccompiler::{
 
 use crate::Result;
 
-/// The system calls that a renderer may make: for its own and for shared memory, for the sockets of its channels, for
+/// The permitted system calls of a renderer: for its own and for shared memory, for the sockets of its channels, for
 /// sleeping, and for exiting.
 const ALLOWED: &[i64] = &[
     // Memory.
@@ -19,7 +19,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_mremap,
     libc::SYS_mprotect,
     libc::SYS_madvise,
-    // Shared memory, and checks of what other processes share.
+    // Shared memory, and checks of memory from other processes.
     libc::SYS_memfd_create,
     libc::SYS_ftruncate,
     libc::SYS_fchmod,
@@ -28,7 +28,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_fstatfs,
     libc::SYS_pread64,
     libc::SYS_pwrite64,
-    // Descriptors that are open already.
+    // Descriptors that are already open.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_close,
@@ -52,8 +52,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_exit_group,
 ];
 
-/// Limits all threads of this process to the system calls in [`ALLOWED`], for good. Every other system call fails with
-/// `EPERM`.
+/// Limits all threads of this process to the system calls in [`ALLOWED`], for good. Every other system call fails
+/// with `EPERM`.
 pub(crate) fn enter() -> Result<()> {
     let most = |current| Rlimit { current: Some(current), maximum: Some(current) };
     setrlimit(Resource::Nofile, most(64))?;
@@ -69,7 +69,7 @@ pub(crate) fn enter() -> Result<()> {
         SeccompAction::Allow,
         std::env::consts::ARCH.try_into()?,
     )?;
-    // This call sets `no_new_privs` first.
+    // `apply_filter_all_threads` sets `no_new_privs` first.
     seccompiler::apply_filter_all_threads(&BpfProgram::try_from(filter)?)?;
     Ok(())
 }
