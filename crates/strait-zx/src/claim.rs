@@ -1,11 +1,11 @@
-//! Claims: which slots of the handle table threads use at the moment, without counting.
+//! Claims: records of the slots of the handle table that threads use at the moment, without counting.
 //!
-//! A thread that uses an entry writes down which one: its **claim**, a word that no other thread writes. Then it checks
-//! whether the entry may still be used. A thread that takes entries away first marks the entry as not usable, and then
-//! waits until no claim names it. For this to work, at least one of the two threads must see what the other has
-//! written. So each needs a barrier between its write and its check. The barrier of the thread that closes serves for
-//! both: `membarrier` makes every running thread of the process pass one. So a use costs two plain stores and no locked
-//! instruction, and closing costs a system call.
+//! A thread that uses an entry first writes the number of the entry into its **claim**, a word that no other thread
+//! writes. Then the thread checks whether the entry may still be used. A thread that takes an entry away first marks
+//! the entry as unusable, and then waits until no claim names the entry. At least one of the two threads must see the
+//! write of the other, so each needs a barrier between its write and its check. The barrier of the closing thread
+//! serves for both: `membarrier` makes every running thread of the process pass a barrier. So a use costs two plain
+//! stores and no locked instruction, and closing costs a system call.
 //!
 //! ```text
 //! user of an entry                      thread that takes an entry away
@@ -15,11 +15,11 @@
 //! claim = 0
 //! ```
 //!
-//! A thread has one claim. If it needs another one meanwhile, it counts its use, and so does every thread where the
-//! kernel refuses `membarrier`.
+//! A thread has one claim. A second use of the thread at that time is counted instead. Where the kernel refuses
+//! `membarrier`, every use is counted.
 //!
-//! The protocol consists of [`begin`], [`end`] and [`outlast`]. They are generic over words and barriers, for which the
-//! model checker has its own.
+//! The protocol consists of [`begin`], [`end`] and [`outlast`]. They are generic over words and barriers, for which
+//! the model checker has its own types.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -37,8 +37,8 @@ pub(crate) trait Word {
     fn store(&self, value: usize);
 }
 
-/// A barrier of two kinds. If one thread passes the light kind and another the heavy kind, at least one of them sees
-/// what the other wrote before.
+/// A barrier of two kinds. If one thread passes the light kind and another thread the heavy kind, at least one of the
+/// two sees the earlier writes of the other.
 trait Barrier {
     fn light(&self);
     fn heavy(&self);
@@ -62,7 +62,7 @@ fn end<W: Word>(claim: &W) {
     claim.store(NOTHING);
 }
 
-/// Waits until no claim names what must not be used any more; the caller has marked it so before. Stops early if
+/// Waits until no claim names an unusable entry; the caller has marked the entry as unusable before. Stops early if
 /// `pause` returns `false`.
 fn outlast<'a, W: Word + 'a>(
     claims: impl FnOnce() -> Vec<&'a W>,
@@ -86,7 +86,7 @@ impl Word for AtomicUsize {
         self.load(Ordering::Acquire)
     }
 
-    /// A thread that sees this store, or a later claim of this thread, also sees what was done to the entry before.
+    /// A thread that sees this store, or a later claim of this thread, also sees every earlier use of the entry.
     #[inline(always)]
     fn store(&self, value: usize) {
         self.store(value, Ordering::Release);
@@ -112,10 +112,10 @@ impl Barrier for Membarrier {
         if cfg!(miri) || membarrier(MembarrierCommand::PrivateExpedited).is_ok() {
             return;
         }
-        // The kernel allowed `membarrier` when the first claim was made and refuses it now, as the process has entered
-        // a sandbox. From here on uses are counted: each thread checks `REFUSED` after it has made its claim. Threads
-        // that have not seen `REFUSED` may still have unseen claims. For those only time helps: a store is visible to
-        // all within microseconds.
+        // The kernel allowed `membarrier` for the first claim and refuses it now, because the process has entered a
+        // sandbox. From here on uses are counted: each thread checks `REFUSED` after its claim. Threads that have not
+        // seen `REFUSED` may still have unseen claims. Only time helps against those: every thread sees a store
+        // within microseconds.
         REFUSED.store(true, Ordering::SeqCst);
         if !SETTLED.load(Ordering::Acquire) {
             std::thread::sleep(SETTLING);
@@ -159,7 +159,7 @@ fn records() -> impl Iterator<Item = &'static Record> {
 }
 
 thread_local! {
-    /// The record of this thread. The variable has no destructor, so reading it is a plain load.
+    /// The record of this thread. The variable has no destructor, so a read of it is a plain load.
     static MINE: Cell<Option<&'static Record>> = const { Cell::new(None) };
     /// Releases the record of this thread when the thread ends.
     static GIVE_BACK: GiveBack = const { GiveBack };
@@ -215,8 +215,8 @@ fn register() -> Option<&'static Record> {
 pub(crate) struct Claim(*const AtomicUsize);
 
 impl Claim {
-    /// Claims what the number `what` names (not 0), if `may_be_used` returns `true` after the claim. Returns `None` if
-    /// not, or if this thread has a claim already or cannot have one.
+    /// Claims the number `what` (not 0), if `may_be_used` returns `true` after the claim. Returns `None` otherwise,
+    /// or if this thread has a claim already or cannot have a claim.
     #[inline(always)]
     pub(crate) fn begin(what: usize, may_be_used: impl FnOnce() -> bool) -> Option<Self> {
         let record = match MINE.get() {
@@ -239,7 +239,7 @@ impl Drop for Claim {
     }
 }
 
-/// Waits until no claim satisfies `is_it`. The caller has marked those slots as not usable before, and has no claim
+/// Waits until no claim satisfies `is_it`. The caller has marked those slots as unusable before, and has no claim
 /// itself.
 #[cold]
 pub(crate) fn wait_for(is_it: impl Fn(usize) -> bool, pause: impl FnMut() -> bool) {
@@ -251,8 +251,8 @@ mod tests {
     use super::*;
     use std::sync::atomic::AtomicBool;
 
-    /// Shows that claimed memory is not freed: threads read, under claims, what another thread frees and makes anew,
-    /// and always find it whole. Runs under Miri too.
+    /// Shows that claimed memory is not freed: threads read, under claims, memory that another thread frees and makes
+    /// anew, and always find it whole. Runs under Miri too.
     #[test]
     fn what_is_claimed_is_not_freed() {
         let rounds = if cfg!(miri) { 20 } else { 2000 };
@@ -300,7 +300,8 @@ mod tests {
         drop(unsafe { Box::from_raw(value.into_inner()) });
     }
 
-    /// Shows that the record of an ended thread is reused, so that there are never more records than threads at a time.
+    /// Shows that the record of an ended thread is reused, so that there are never more records than threads at a
+    /// time.
     #[test]
     fn claims_of_threads_that_have_ended_are_used_again() {
         let count = || records().count();

@@ -1,8 +1,8 @@
 //! Events and eventpairs: objects whose signals programs set.
 //!
-//! Both are *ends*; an event is an end without another one. The signals of an end are in private memory until one of
-//! its handles is written into a channel. From then on they are in memory that all its processes share ([`shared`]). An
-//! end that comes back to a process that has it already is recognised as the same end.
+//! Both are *ends*; an event is an end without another end. The signals of an end are in private memory until one of
+//! its handles is written into a channel. From then on they are in memory shared by all its processes ([`shared`]).
+//! If an end comes back to a process that has the end already, the process recognises the end.
 
 mod shared;
 
@@ -26,7 +26,7 @@ pub(crate) struct EventEnd {
     koid: zx_koid_t,
     related: zx_koid_t,
     pair: bool,
-    /// Which end of an eventpair this is, 0 or 1; 0 for an event.
+    /// The number of this end of an eventpair, 0 or 1; 0 for an event.
     side: usize,
     me: Weak<Self>,
     state: Mutex<State>,
@@ -37,14 +37,14 @@ pub(crate) struct EventEnd {
 /// The state of an end under its lock.
 #[derive(Default)]
 struct State {
-    /// The signals; once they are shared, those of which observers were last informed.
+    /// The signals; once the signals are shared, the last signals reported to observers.
     signals: zx_signals_t,
     /// The waits for signals of this end.
     observers: Observers,
     /// The shared part; `None` while the end is in this process only.
     shared: Option<Shared>,
     /// The numbers under which the hub watches the end's bell, and the descriptor that hangs up when the other end is
-    /// gone. `None` while the hub does not watch them.
+    /// gone. `None` while the hub watches neither.
     listens: Option<(u64, Option<u64>)>,
 }
 
@@ -127,7 +127,7 @@ impl EventEnd {
         Ok(())
     }
 
-    /// Changes the signals of this end, and informs observers in all processes that have it.
+    /// Changes the signals of this end, and informs observers in all its processes.
     fn change(&self, clear: zx_signals_t, set: zx_signals_t) {
         let mut state = unpoisoned(&self.state);
         match &state.shared {
@@ -245,7 +245,7 @@ impl EventEnd {
         }
     }
 
-    /// Returns a carrier with what another process needs to have this end too, and which end it is.
+    /// Returns a carrier with everything that another process needs to have this end too, and the number of the end.
     pub(crate) fn pack(self: &Arc<Self>) -> Result<(strait::Channel, u32)> {
         self.share()?;
         let state = unpoisoned(&self.state);
@@ -253,7 +253,7 @@ impl EventEnd {
         Ok((crate::channel::wire::carrier(cargo)?, self.side as u32))
     }
 
-    /// Moves the signals of this end and of the other one into memory that can be shared.
+    /// Moves the signals of this end and of the other end into memory that can be shared.
     fn share(self: &Arc<Self>) -> Result<()> {
         let peer = unpoisoned(&self.peer).upgrade();
         // The lock of the first end is taken first.
@@ -273,7 +273,7 @@ impl EventEnd {
         own.shared = Some(ours);
         let waits = !own.observers.is_empty();
         register(self, identity);
-        // If the other end is gone, its part is dropped, and so other processes see that it is gone.
+        // If the other end is gone, its part is dropped, so that other processes see the loss.
         if let (Some(peer), Some(state), Some(theirs)) = (&peer, &mut other, theirs) {
             theirs.change(0, state.signals & !ZX_EVENTPAIR_PEER_CLOSED);
             state.shared = Some(theirs);
@@ -288,7 +288,7 @@ impl EventEnd {
         Ok(())
     }
 
-    /// Makes an end from the descriptors that have arrived in a message.
+    /// Makes an end from descriptors in a message.
     ///
     /// # Errors
     /// `PEER_CLOSED` if the descriptors are not those of an end.

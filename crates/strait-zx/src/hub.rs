@@ -1,11 +1,11 @@
 //! Watching for changes by other processes.
 //!
-//! The library starts no threads: threads that wait take turns. One of them is the *leader*. It sleeps in epoll, looks
-//! at what has changed, and informs the observers. When its own wait is over, it hands over to another thread. The
-//! threads that do not lead sleep on a word of their own. All threads do so as long as no other process could change
-//! anything here.
+//! The library starts no threads: waiting threads take turns. One waiting thread is the *leader*. The leader sleeps
+//! in epoll, looks for changes, and informs the observers. When its own wait is over, the leader hands over to
+//! another thread. The other threads sleep each on a word of its own. If no other process could change anything here,
+//! all threads sleep that way.
 //!
-//! Changes that came while no thread waited are found by the next wait or query.
+//! The next wait or query finds changes that came while no thread waited.
 
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -44,9 +44,9 @@ struct Hub {
     epoll: OwnedFd,
     /// The eventfd that wakes the leader.
     nudge: OwnedFd,
-    /// Which threads wait, and whether one of them leads.
+    /// The waiting threads, and whether one of them leads.
     turns: Mutex<Turns>,
-    /// Handles of channels that could not be watched; they are looked at again soon.
+    /// Handles of channels that the hub could not watch; it looks at them again soon.
     later: Mutex<Vec<zx_handle_t>>,
     /// The owners of bells, by the number of the bell.
     bells: Mutex<HashMap<u64, Weak<dyn Rung>>>,
@@ -65,7 +65,7 @@ struct Turns {
 
 static HUB: PerProcess<OnceLock<Hub>> = PerProcess::new(OnceLock::new);
 
-/// Number of channels and bells that another process may change and for which this process waits.
+/// Number of channels and bells that another process may change and that this process waits for.
 static LISTENING: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns whether this process waits for anything that another process may change.
@@ -104,8 +104,8 @@ pub(crate) fn nudge() {
     }
 }
 
-/// Registers a channel for events of its handle, once. `was` is its registration so far. The caller has its reading
-/// lock.
+/// Registers a channel for events of its handle, once. `was` is the present registration. The caller has the reading
+/// lock of the channel.
 pub(crate) fn listen(channel: &Channel, handle: zx_handle_t, was: Option<Interest>, interest: Interest) -> Result<()> {
     let hub = hub()?;
     let listens = match was {
@@ -142,13 +142,13 @@ pub(crate) fn listen_no_more(channel: Option<&Channel>) {
     }
 }
 
-/// An object that is informed when another process has woken this one for it.
+/// An object that is informed when another process wakes this process for it.
 pub(crate) trait Rung: Send + Sync {
     /// Called when a byte or packet has arrived at a bell of this object, or when the other side of the bell is gone.
     fn rung(&self);
 }
 
-/// Registers a bell (a descriptor through which other processes wake this one); each arrival informs `owner`. The
+/// Registers a bell (a descriptor through which other processes wake this process); each arrival informs `owner`. The
 /// caller looks once more after this call. Returns a number for [`silence_bell`].
 pub(crate) fn listen_to_bell(bell: BorrowedFd<'_>, owner: Weak<dyn Rung>) -> Result<u64> {
     let hub = hub()?;

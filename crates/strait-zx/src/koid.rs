@@ -1,4 +1,4 @@
-//! Koids: numbers of objects that no other object has, in this process or in another.
+//! Koids: numbers of objects, unique in this process and in all others.
 
 use std::sync::Mutex;
 
@@ -12,7 +12,7 @@ const ROW: u64 = 1 << 24;
 
 /// Returns a new koid of 63 bits. 39 bits of it are drawn at random once for 16 million koids in a row.
 pub(crate) fn next() -> zx_koid_t {
-    // The child of a fork draws its own numbers, since its parent goes on with the row.
+    // The child of a fork draws its own numbers, since its parent continues with the numbers of this draw.
     static NEXT: PerProcess<Mutex<u64>> = PerProcess::new(Mutex::default);
     let mut next = unpoisoned(NEXT.get());
     if next.is_multiple_of(ROW) {

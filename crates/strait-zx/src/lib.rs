@@ -1,8 +1,8 @@
 //! Zircon's system calls on Linux, on top of Strait's channels.
 //!
-//! This crate is a C library. The layout of its headers, in `include/zircon/`, is that of Fuchsia's, so programs that
-//! were written for those headers compile and run, in one process and across processes. The functions are in
-//! [`boundary`]; `docs/reference/zircon.md` says what is the same as on Zircon and what differs.
+//! This crate is a C library. The layout of its headers, in `include/zircon/`, is that of Fuchsia's, so programs
+//! written for those headers compile and run, in one process and across processes. The functions are in [`boundary`];
+//! `docs/reference/zircon.md` compares their behaviour with Zircon's.
 //!
 //! ```
 //! use std::ptr::null_mut;
@@ -68,8 +68,8 @@ fn unpoisoned<T: ?Sized>(mutex: &Mutex<T>) -> MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// Makes a handle of a Strait channel, for programs in Rust that have one. The other end must become a handle too, in
-/// whatever process it is. `related_koid` of both handles is 0, since neither end knows the number of the other.
+/// Makes a handle of a Strait channel, for programs in Rust. The other end must become a handle too, in any process.
+/// `related_koid` of both handles is 0, since neither end knows the number of the other.
 ///
 /// # Errors
 /// `ZX_ERR_NO_MEMORY` if there are too many handles.
@@ -78,8 +78,8 @@ pub fn handle_from_channel(channel: strait::Channel) -> std::result::Result<zx_h
     channel::adopt(chan, ZX_DEFAULT_CHANNEL_RIGHTS).map_err(status::Status::code)
 }
 
-/// Returns the options for a channel that is to become a handle. With them the rings grow as far as those of
-/// [`zx_channel_create`](boundary::zx_channel_create).
+/// Returns the options for a channel that becomes a handle later. With these options the rings grow as far as those
+/// of [`zx_channel_create`](boundary::zx_channel_create).
 pub fn channel_options() -> strait::Options {
     *channel::options()
 }

@@ -12,7 +12,7 @@ use crate::status::{Result, Status};
 use crate::table::{Entry, Taken, table};
 use crate::vmo::Vmo;
 
-/// An object, as one handle holds it.
+/// An object, as held by one handle.
 pub(crate) enum Object {
     Channel(Box<Chan>),
     Event(Arc<EventEnd>),
@@ -76,8 +76,8 @@ impl Object {
         }
     }
 
-    /// Returns this object for another handle. Fails with `ACCESS_DENIED` for an end of a channel, which has one handle
-    /// only.
+    /// Returns this object for another handle. Fails with `ACCESS_DENIED` for an end of a channel, which has only one
+    /// handle.
     pub(crate) fn another(&self) -> Result<Self> {
         match self {
             Self::Channel(_) => Err(Status::ACCESS_DENIED),
@@ -100,8 +100,8 @@ impl Object {
         }
     }
 
-    /// Returns a duplicate of the object's descriptor, for use outside of this library; `NOT_SUPPORTED` if it is
-    /// neither memory nor a file descriptor.
+    /// Returns a duplicate of the object's descriptor, for use outside of this library; `NOT_SUPPORTED` if the object
+    /// is neither memory nor a file descriptor.
     pub(crate) fn descriptor(&self) -> Result<OwnedFd> {
         let fd = match self {
             Self::Vmo(vmo) => vmo.as_fd(),
@@ -139,7 +139,7 @@ impl Entry {
     }
 }
 
-/// Ends all waits and calls by a handle that was taken away, and drops its object.
+/// Ends all waits and calls by a removed handle, and drops its object.
 pub(crate) fn close(mut taken: Taken) {
     let handle = taken.handle();
     match &mut taken.entry().object {
@@ -171,10 +171,10 @@ pub(crate) fn add(object: Object, rights: zx_rights_t) -> Result<zx_handle_t> {
     table().add(Entry { rights, object })
 }
 
-/// Returns the rights of a new handle that is to have the rights `want`, made from a handle with the rights `have`.
+/// Returns the rights of a new handle with the wish `want`, made from a handle with the rights `have`.
 ///
 /// # Errors
-/// `INVALID_ARGS` if `have` lacks some of them.
+/// `INVALID_ARGS` if `have` lacks some of the wished rights.
 pub(crate) fn reduce(have: zx_rights_t, want: zx_rights_t) -> Result<zx_rights_t> {
     match want {
         ZX_RIGHT_SAME_RIGHTS => Ok(have),
@@ -193,7 +193,7 @@ pub(crate) fn duplicate(handle: zx_handle_t, rights: zx_rights_t) -> Result<zx_h
     add(object, rights)
 }
 
-/// Makes another handle in place of this one, which is closed in any case.
+/// Makes another handle in place of this handle, and closes this handle in any case.
 pub(crate) fn replace(handle: zx_handle_t, rights: zx_rights_t) -> Result<zx_handle_t> {
     let mut taken = table().take(handle)?;
     let rights = match reduce(taken.entry().rights, rights) {

@@ -8,14 +8,14 @@ use crate::abi::{ZX_SIGNAL_HANDLE_CLOSED, ZX_WAIT_ASYNC_EDGE, zx_handle_t, zx_si
 use crate::port::Port;
 use crate::waiter::{Fired, Waiter};
 
-/// A wait for signals of one object. It ends with the first signal for which it waits.
+/// A wait for signals of one object. The first awaited signal ends the wait.
 #[derive(Debug)]
 pub(crate) struct Observer {
-    /// The number of this wait, which no other wait of this process has.
+    /// The number of this wait, unique in this process.
     pub(crate) id: u64,
-    /// The handle by which the wait was made. Closing this handle ends the wait.
+    /// The handle of the wait. Closing this handle ends the wait.
     pub(crate) handle: zx_handle_t,
-    /// The signals for which it waits.
+    /// The awaited signals.
     pub(crate) mask: zx_signals_t,
     /// The thread or port that is informed.
     pub(crate) target: Target,
@@ -30,7 +30,7 @@ pub(crate) enum Target {
     Port { port: Weak<Port>, options: u32 },
 }
 
-/// Returns a number that no other wait of this process has.
+/// Returns a number for a wait, unique in this process.
 pub(crate) fn next_id() -> u64 {
     static NEXT: AtomicU64 = AtomicU64::new(1);
     NEXT.fetch_add(1, Ordering::Relaxed)

@@ -1,8 +1,8 @@
-//! Ports: queues of packets, which programs put there, and which waits put there when they end.
+//! Ports: queues of packets from programs, and from waits that end.
 //!
-//! When a handle of a port is written into a channel, the port becomes one of several processes. Packets of programs
-//! then go through a pair of sockets that all these processes have ([`shared`]), each packet to one thread that waits,
-//! in whatever process. The packet of a wait comes to the process that began the wait.
+//! When a handle of a port is written into a channel, several processes have the port. Packets of programs then pass
+//! through a pair of sockets that all these processes have ([`shared`]), each packet to one waiting thread, in any
+//! process. The packet of a wait comes to the process that began the wait.
 
 mod shared;
 
@@ -49,7 +49,7 @@ struct Inner {
     waits: HashMap<u64, Wait>,
     /// The threads that wait for a packet.
     waiters: VecDeque<Arc<Waiter>>,
-    /// The number under which the hub watches for packets of other processes; `None` while it does not.
+    /// The number under which the hub watches for packets of other processes; `None` while the hub does not watch.
     listens: Option<u64>,
     /// Whether the last handle in this process was closed.
     closed: bool,
@@ -92,12 +92,12 @@ impl PortHandle {
         self.0.handles.load(Ordering::Relaxed)
     }
 
-    /// Returns a carrier with what another process needs to have this port too.
+    /// Returns a carrier with everything that another process needs to have this port too.
     pub(crate) fn pack(&self) -> Result<strait::Channel> {
         carrier(self.0.share()?.cargo()?)
     }
 
-    /// Makes a handle of a port from what has arrived in a message.
+    /// Makes a handle of a port from descriptors in a message.
     ///
     /// # Errors
     /// `PEER_CLOSED` if the descriptors are not those of a port.
@@ -106,7 +106,7 @@ impl PortHandle {
         let identity = shared.identity();
         let mut here = unpoisoned(HERE.get());
         let here = here.get_or_insert_default();
-        // This process may have the port already, unless its last handle is being closed at this moment.
+        // This process may have the port already, unless its last handle is just being closed.
         if let Some(port) = here.get(&identity).and_then(Weak::upgrade)
             && port.take_handle()
         {
@@ -173,7 +173,7 @@ impl Inner {
         }
     }
 
-    /// Drops packets with this key: those of waits for the handle `source`; without a handle, all of them. Returns
+    /// Drops packets with this key: packets of waits for the handle `source`; without a handle, all packets. Returns
     /// their number.
     fn drop_packets(&mut self, key: u64, source: Option<zx_handle_t>) -> usize {
         let before = self.queue.len();
@@ -319,7 +319,7 @@ impl Port {
                     return Ok(packet);
                 }
                 if inner.closed {
-                    // A thread that has not slept cannot tell this from a call after the port was closed.
+                    // A thread that has not slept cannot distinguish this close from a close before the call.
                     return Err(if slept { Status::CANCELED } else { Status::BAD_HANDLE });
                 }
                 if polled && deadline.has_passed() {
@@ -351,8 +351,9 @@ impl Port {
         }
     }
 
-    /// Ends the waits for the handle `source` with this key, and drops their packets. Without a handle, ends all waits
-    /// with this key, and also drops packets of programs with it. Returns the numbers and handles of the ended waits.
+    /// Ends the waits for the handle `source` with this key, and drops their packets. Without a handle, ends all
+    /// waits with this key, and also drops packets of programs with this key. Returns the numbers and handles of the
+    /// ended waits.
     ///
     /// # Errors
     /// `NOT_FOUND` if there was no such wait or packet.
@@ -370,7 +371,7 @@ impl Port {
     }
 
     /// Drops packets with this key from the sockets of a shared port, and returns their number. The other packets are
-    /// sent again in their order; those for which there is no room any more are taken first in this process.
+    /// sent again in their order. Packets without room in the sockets stay in this process, and are taken first here.
     fn drop_shared(&self, inner: &mut Inner, key: u64) -> usize {
         let Some(shared) = self.shared.get() else { return 0 };
         let all: Vec<_> = std::iter::from_fn(|| shared.take()).take(MAX_USER_PACKETS).collect();

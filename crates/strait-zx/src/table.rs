@@ -1,4 +1,4 @@
-//! The handle table: which number stands for which object in this process.
+//! The handle table: the numbers of objects in this process.
 //!
 //! A handle consists of the number of a *slot*, the slot's generation, and the two low bits that Zircon sets in every
 //! valid handle. Slots are never freed, so a look-up is one atomic addition to the slot's word, and takes no lock:
@@ -13,14 +13,14 @@
 //! ```
 //!
 //! A thread that takes an entry away clears *live*, so that no new use begins, and waits until the other uses have
-//! ended. A use must therefore be short: it never blocks, and waits at most for the *reading* lock of another slot.
-//! *Reading* is the lock of a channel's receiving side. The additions that begin and end the use also take and release
-//! this lock. A thread that holds it waits for nothing.
+//! ended. A use must therefore be short: a use never blocks, and waits at most for the *reading* lock of another
+//! slot. *Reading* is the lock of a channel's receiving side. The additions that begin and end a use also take and
+//! release this lock. A thread with the reading lock waits for nothing.
 //!
-//! Ending claims costs a system call. So a channel's slot becomes *claimed* only after many uses. It becomes *open*
-//! only after many reads without another operation on its receiving side in between. Then writing and reading need only
-//! a [`Glance`], without a locked instruction. A thread that takes the reading lock of an open slot closes the slot
-//! first. Each time this happens, it takes twice as many reads to open the slot again.
+//! Ending claims costs a system call. So a channel's slot becomes *claimed* only after many uses. A slot becomes
+//! *open* only after many reads without another operation on its receiving side in between. Then writing and reading
+//! need only a [`Glance`], without a locked instruction. A thread that takes the reading lock of an open slot closes
+//! the slot first. After each such close, twice as many reads are needed to open the slot again.
 
 use std::cell::UnsafeCell;
 use std::collections::VecDeque;
@@ -57,8 +57,8 @@ const INDEX_BITS: u32 = 20;
 const CHUNK: usize = 1024;
 /// Maximum number of chunks.
 const CHUNKS: usize = (1 << INDEX_BITS) / CHUNK;
-/// Number of free slots that are kept back before one is reused, so that the number of a closed handle stays invalid
-/// for long.
+/// Number of free slots that are kept back before one of them is reused, so that the number of a closed handle stays
+/// invalid for long.
 const RESTING: usize = 128;
 
 /// Number of counted uses after which uses become claims. From then on closing the handle costs some microseconds more,
@@ -84,8 +84,7 @@ impl Entry {
     }
 }
 
-/// A slot of the table. It has a cache line of its own, so that threads that use the two ends of a channel do not
-/// contend.
+/// A slot of the table. Each slot has its own cache line, so that users of the two ends of a channel do not contend.
 #[repr(align(64))]
 struct Slot {
     /// The process that has made the slot.
@@ -97,12 +96,12 @@ struct Slot {
     /// Roughly the number of counted writes to the channel. `reads` counts reads in a row.
     writes: AtomicU32,
     reads: AtomicU32,
-    /// Number of times that the slot was closed to claims that read.
+    /// Number of times that the slot was closed to claims for reading.
     closed: AtomicU32,
 }
 
-// SAFETY: the entry is accessed only during a use, while the slot is live. It is changed only by the thread that has
-// made the slot live or not live, when there is no use. Any thread may use and drop an entry.
+// SAFETY: the entry is accessed only during a use, while the slot is live. Only the thread that has made the slot
+// live or not live changes the entry, while there is no use. Any thread may use and drop an entry.
 unsafe impl Sync for Slot {}
 
 /// The purpose of a [`Glance`].
@@ -137,7 +136,7 @@ impl Slot {
         std::ptr::from_ref(self).addr() | usize::from(purpose == For::Reading)
     }
 
-    /// Counts a use that could have been a claim. After many of them, later uses may be claims.
+    /// Counts a use without a claim. After many such uses, later uses may be claims.
     #[inline]
     fn warm(&self, purpose: For) {
         let (count, doublings) = match purpose {
@@ -176,8 +175,8 @@ type Chunk = [Slot; CHUNK];
 pub(crate) struct Table {
     /// Chunks of slots; null while a chunk was not made yet.
     chunks: [AtomicPtr<Chunk>; CHUNKS],
-    /// A random number that is combined with the numbers, so that handles of one process mean nothing in another. 0
-    /// until it is drawn.
+    /// A random number that is combined with the numbers, so that handles of one process mean nothing in another
+    /// process. 0 before the draw.
     secret: AtomicU32,
 }
 
@@ -187,7 +186,7 @@ struct Free {
     made: usize,
     /// Numbers of free slots, the longest free first.
     queue: VecDeque<u32>,
-    /// Number of entries that are there, or that are being sent in a message and may come back.
+    /// Number of entries present, or in a message being sent, from which they may come back.
     used: usize,
 }
 
@@ -233,8 +232,8 @@ impl Drop for Use {
     }
 }
 
-/// A use of a channel's entry by a claim, which is not counted. It must be even shorter than a [`Use`], and wait for
-/// nothing.
+/// A use of a channel's entry by a claim, which is not counted. A glance must be even shorter than a [`Use`], and
+/// wait for nothing.
 pub(crate) struct Glance {
     slot: &'static Slot,
     _claim: Claim,
@@ -257,7 +256,7 @@ impl Use {
     }
 }
 
-/// An entry that was taken away and can be put back. Its number is not given out again before this is dropped.
+/// A removed entry that can be put back. While this value exists, its number is not used for another entry.
 pub(crate) struct Taken {
     index: u32,
     handle: zx_handle_t,
@@ -346,7 +345,7 @@ impl Table {
         Some(&chunk[index as usize % CHUNK])
     }
 
-    /// Returns the slot that a handle names, the slot's number, and the generation that the slot has if the handle is
+    /// Returns the slot named by a handle, the number of the slot, and the generation of the slot if the handle is
     /// valid.
     #[inline]
     fn find(&self, handle: zx_handle_t) -> Option<(&'static Slot, u32, u64)> {
@@ -495,8 +494,8 @@ impl Table {
             }
         };
         let slot = self.slot(index).expect("it was made");
-        // SAFETY: the slot is not live, and this thread has taken it out of the queue, so no other thread accesses the
-        // entry.
+        // SAFETY: the slot is not live, and this thread has taken it out of the queue, so no other thread accesses
+        // the entry.
         unsafe { *slot.entry.get() = Some(entry) };
         slot.cool();
         let word = slot.word.fetch_add(LIVE, Ordering::Release);
@@ -523,7 +522,7 @@ impl Table {
 }
 
 /// Waits a moment for another thread, which usually ends its use within a few hundred nanoseconds. Returns `false` if
-/// waiting is useless: for a slot that the parent made before a fork, whose threads do not exist in this process.
+/// no wait can help: for a slot made by the parent before a fork, whose threads do not exist in this process.
 fn back_off(slot: &Slot, tries: &mut u32) -> bool {
     *tries += 1;
     if *tries < 100 {

@@ -20,8 +20,7 @@ pub(crate) fn boot_now() -> zx_time_t {
     now.tv_sec * 1_000_000_000 + now.tv_nsec
 }
 
-/// Returns the time that is `duration` nanoseconds from now. A time that is out of range becomes the largest or the
-/// smallest one.
+/// Returns the time that is `duration` nanoseconds from now, limited to the range of times.
 pub(crate) fn after(duration: zx_duration_t) -> zx_time_t {
     now().saturating_add(duration)
 }
@@ -45,7 +44,7 @@ impl Deadline {
         self.is_past() || (self.0 != ZX_TIME_INFINITE && now() >= self.0)
     }
 
-    /// Returns the time until the deadline, 0 if it has passed; `None` if it never passes.
+    /// Returns the time until the deadline, 0 after the deadline; `None` for a deadline without end.
     pub(crate) fn remaining(self) -> Option<Duration> {
         match self.0 {
             ZX_TIME_INFINITE => None,

@@ -1,9 +1,9 @@
-//! Access to memory to which callers point.
+//! Access to the memory of callers.
 //!
-//! Only this module reads and writes through a caller's pointers. A null pointer is detected, and a pointer need not be
-//! aligned. A pointer to memory that is not there cannot be detected in a library, and is the caller's fault as in any
-//! C function. The pieces of memory may overlap: no function here holds a reference to one piece while it writes
-//! another. The only exception is the buffer that a message is received into, while no other memory is accessed.
+//! Only this module reads and writes through a caller's pointers. The module detects a null pointer, and needs no
+//! alignment. As in any C function, a pointer to missing memory is the caller's fault and cannot be detected. The
+//! pieces of memory may overlap: no function here holds a reference to one piece while the function writes another.
+//! The only exception is the buffer for a received message, while no other memory is accessed.
 
 use std::marker::PhantomData;
 
@@ -81,7 +81,7 @@ impl<'a, T: Copy> In<'a, T> {
         Ok((0..len).map(move |index| unsafe { pointer.add(index).read_unaligned() }))
     }
 
-    /// Returns all values as a slice of another type of the same size. Returns `None` if the pointer is null or not
+    /// Returns all values as a slice of another type of equal size. Returns `None` if the pointer is null or not
     /// aligned for that type.
     ///
     /// # Safety
@@ -118,8 +118,8 @@ impl<'a> In<'a, u8> {
         if self.len == 0 {
             return Ok(&[]);
         }
-        // SAFETY: the pointer is not null, so the bytes can be read by the promise of `new`. A caller that changes them
-        // meanwhile sends whatever each byte is at that moment.
+        // SAFETY: the pointer is not null, so the bytes can be read by the promise of `new`. If the caller changes
+        // them meanwhile, the message has the value of each byte at some moment.
         Ok(unsafe { std::slice::from_raw_parts(self.pointer, self.len) })
     }
 }

@@ -1,11 +1,11 @@
 //! VMOs: memory as an object, on memfds.
 //!
-//! The memory is read and written by system calls and not through a mapping. So whatever another process does to its
-//! size, no access faults.
+//! System calls read and write the memory, not a mapping. So whatever another process does to the size of the memory,
+//! no access faults.
 //!
-//! VMOs are not Strait's regions. A region has a fixed size, is mapped whole, and counts whole for its receiver. A VMO
-//! can be resizable, empty, or too large to map, and pages that were never written cost nothing. So a VMO that a peer
-//! sends counts as a descriptor.
+//! VMOs are not Strait's regions. A region has a fixed size, is mapped whole, and counts whole for its receiver. A
+//! VMO can be resizable, empty, or too large to map, and unwritten pages cost nothing. So a VMO from a peer counts as
+//! a descriptor.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -112,7 +112,7 @@ impl Vmo {
 /// 6.9).
 const NO_APPEND: ReadWriteFlags = ReadWriteFlags::from_bits_retain(0x20);
 
-/// Writes at `offset`. All processes that have the memory share one open file, which may be set to append.
+/// Writes at `offset`. All processes with the memory share one open file, possibly with the append flag.
 fn pwrite(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> rustix::io::Result<usize> {
     match rustix::io::pwritev2(fd, &[IoSlice::new(bytes)], offset, NO_APPEND) {
         Err(Errno::OPNOTSUPP | Errno::NOSYS) => {}
@@ -126,8 +126,8 @@ fn pwrite(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> rustix::io::Result<u
     rustix::io::pwrite(fd, bytes, offset)
 }
 
-/// Checks that a file may have `len` bytes. A process that makes a file larger than `RLIMIT_FSIZE`, or writes beyond
-/// that limit, is killed by SIGXFSZ.
+/// Checks that a file may have `len` bytes. SIGXFSZ kills a process that enlarges a file beyond `RLIMIT_FSIZE`, or
+/// writes beyond that limit.
 pub(crate) fn check_file_size_limit(len: u64) -> Result<()> {
     match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
         Some(limit) if limit < len => Err(Errno::FBIG.into()),

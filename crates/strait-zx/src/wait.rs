@@ -169,7 +169,7 @@ pub(crate) fn wait_async(
     let entry = table().get_reading(handle)?;
     entry.need(ZX_RIGHT_WAIT)?;
     let id = next_id();
-    // The wait is registered before it begins, since it may end at once.
+    // The registration comes before the begin of the wait, since the wait may end at once.
     port.expect(id, key, handle);
     let target = Target::Port { port: Arc::downgrade(&port), options };
     match entry.observe(handle, mask, Some(Observer { id, handle, mask, target })) {

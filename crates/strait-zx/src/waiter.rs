@@ -1,7 +1,7 @@
 //! A thread that waits.
 //!
-//! Threads that wait take turns at watching for changes by other processes: see [`hub`](crate::hub). The others sleep
-//! on words of their own.
+//! Waiting threads take turns at watching for changes by other processes: see [`hub`](crate::hub). The threads that
+//! do not watch sleep each on a word of its own.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
@@ -53,7 +53,7 @@ impl Waiter {
         self.wake();
     }
 
-    /// Wakes the thread, so that it looks.
+    /// Wakes the thread, so that the thread looks.
     pub(crate) fn wake(&self) {
         match self.word.swap(FIRED, Ordering::AcqRel) {
             PARKED => {

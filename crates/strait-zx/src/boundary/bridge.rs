@@ -34,7 +34,7 @@ pub unsafe extern "C" fn strait_zx_handle_from_fd(fd: i32, out: *mut zx_handle_t
     })
 }
 
-/// Makes a file descriptor from a handle, which is closed in any case. The handle must have been made by
+/// Makes a file descriptor from a handle, and closes the handle in any case. The handle must come from
 /// [`strait_zx_handle_from_fd`], or be that of a VMO. The descriptor is closed on `exec`.
 ///
 /// `ZX_ERR_NOT_SUPPORTED` for other objects.
@@ -71,9 +71,9 @@ pub unsafe extern "C" fn strait_zx_channel_from_socket(fd: i32, out: *mut zx_han
     })
 }
 
-/// Starts a program with a channel to it. The program takes its end with [`strait_zx_channel_from_parent`]. `argv` ends
-/// with a null pointer; its first text is the program, which is searched in `PATH` as by a shell. Writes the process
-/// number to `pid` if that is not null. The caller waits for the process as for any child.
+/// Starts a program with a channel to it. The program takes its end with [`strait_zx_channel_from_parent`]. `argv`
+/// ends with a null pointer; its first text is the program, searched in `PATH` as by a shell. Writes the process
+/// number to `pid` if `pid` is not null. The caller waits for the process as for any child.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_zx_spawn(
     argv: *const *const c_char,
@@ -93,7 +93,7 @@ pub unsafe extern "C" fn strait_zx_spawn(
             if word.is_null() {
                 break;
             }
-            // SAFETY: the pointer is not null, so it points to a text that ends with a zero, as the caller promises.
+            // SAFETY: the pointer is not null, so it points to a text with a zero at its end, as the caller promises.
             words.push(OsStr::from_bytes(unsafe { CStr::from_ptr(word) }.to_bytes()));
         }
         let (program, arguments) = words.split_first().ok_or(Status::INVALID_ARGS)?;
@@ -108,10 +108,10 @@ pub unsafe extern "C" fn strait_zx_spawn(
     })
 }
 
-/// Takes the channel to the process that started this one with [`strait_zx_spawn`], or with Strait's
-/// `spawn_with_channel`. This works once.
+/// Takes the channel to the parent of this process, if the parent used [`strait_zx_spawn`] or Strait's
+/// `spawn_with_channel`. Succeeds once.
 ///
-/// `ZX_ERR_NOT_FOUND` if this process was not started so; `ZX_ERR_ALREADY_BOUND` the second time.
+/// `ZX_ERR_NOT_FOUND` if the parent used neither; `ZX_ERR_ALREADY_BOUND` the second time.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_zx_channel_from_parent(out: *mut zx_handle_t) -> zx_status_t {
     call(|| {

@@ -38,9 +38,9 @@ pub unsafe extern "C" fn zx_channel_create(
 
 /// Reads a message; never blocks.
 ///
-/// `ZX_ERR_SHOULD_WAIT` if there is none. `ZX_ERR_BUFFER_TOO_SMALL` if it does not fit; then its sizes are written, and
-/// the message stays, or is discarded with `ZX_CHANNEL_READ_MAY_DISCARD`. `ZX_ERR_PEER_CLOSED` if there is none and the
-/// other end is gone.
+/// `ZX_ERR_SHOULD_WAIT` if there is no message. `ZX_ERR_BUFFER_TOO_SMALL` if the message does not fit: the function
+/// writes the sizes of the message, and the message stays, or is discarded with `ZX_CHANNEL_READ_MAY_DISCARD`.
+/// `ZX_ERR_PEER_CLOSED` if there is no message and the other end is gone.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_channel_read(
     handle: zx_handle_t,
@@ -110,8 +110,8 @@ unsafe fn destination<'a>(
 /// Writes a message; never blocks. With `ZX_CHANNEL_WRITE_USE_IOVEC`, `bytes` are `num_bytes` regions
 /// ([`zx_channel_iovec_t`]), whose bytes are sent one after the other.
 ///
-/// The handles are consumed in any case, except after `ZX_ERR_SHOULD_WAIT`, which Zircon does not have: there is no
-/// room, and nothing has changed.
+/// The handles are consumed in any case, except after `ZX_ERR_SHOULD_WAIT`, a status that Zircon does not return
+/// here: there is no room, and nothing has changed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_channel_write(
     handle: zx_handle_t,
@@ -129,8 +129,8 @@ pub unsafe extern "C" fn zx_channel_write(
     })
 }
 
-/// Writes a message like [`zx_channel_write`]. Each disposition says whether its handle is moved or duplicated, which
-/// type it must have, and which rights the receiver's handle gets. On failure, `result` of each wrong handle says why;
+/// Writes a message like [`zx_channel_write`]. Each disposition says whether its handle is moved or duplicated, its
+/// required type, and the rights of the receiver's handle. On failure, `result` of each wrong handle has the reason;
 /// nothing else is written.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_channel_write_etc(
@@ -149,7 +149,7 @@ pub unsafe extern "C" fn zx_channel_write_etc(
     })
 }
 
-/// Writes a message whose first four bytes are replaced by a number, and waits for a message that begins with the same
+/// Writes a message with a number in place of its first four bytes, and waits for a message that begins with the
 /// number.
 ///
 /// The handles are consumed in any case, except if `args` is null, and after `ZX_ERR_SHOULD_WAIT`, as in

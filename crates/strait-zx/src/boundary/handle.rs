@@ -29,7 +29,7 @@ pub unsafe extern "C" fn zx_handle_close_many(handles: *const zx_handle_t, num_h
     })
 }
 
-/// Makes another handle of the object, with `rights`, which must be among those of this handle.
+/// Makes another handle of the object. `rights` must be among the rights of this handle.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_handle_duplicate(
     handle: zx_handle_t,
@@ -45,7 +45,7 @@ pub unsafe extern "C" fn zx_handle_duplicate(
     })
 }
 
-/// Makes another handle in place of this one, which is closed in any case.
+/// Makes another handle in place of this handle, and closes this handle in any case.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_handle_replace(
     handle: zx_handle_t,
@@ -64,8 +64,8 @@ pub unsafe extern "C" fn zx_handle_replace(
     })
 }
 
-/// Waits until one of these signals is set, or until the deadline. Writes all signals that are set to `observed`, if
-/// that is not null.
+/// Waits until one of these signals is set, or until the deadline. Writes all set signals to `observed`, if
+/// `observed` is not null.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_object_wait_one(
     handle: zx_handle_t,
@@ -113,8 +113,8 @@ pub extern "C" fn zx_object_signal(handle: zx_handle_t, clear_mask: u32, set_mas
     call(|| object::signal(handle, clear_mask, set_mask))
 }
 
-/// Clears and sets signals of an object's other end that programs may set; never blocks. `ZX_ERR_SHOULD_WAIT` if that
-/// end is an end of a channel in another process and there is no room for the message; then nothing has changed.
+/// Clears and sets program-settable signals of an object's other end; never blocks. `ZX_ERR_SHOULD_WAIT` if the other
+/// end is a channel end in another process and there is no room for the message; nothing has changed then.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_object_signal_peer(handle: zx_handle_t, clear_mask: u32, set_mask: u32) -> zx_status_t {
     call(|| object::signal_peer(handle, clear_mask, set_mask))
@@ -126,8 +126,8 @@ pub extern "C" fn zx_handle_check_valid(handle: zx_handle_t) -> zx_status_t {
     call(|| table().get(handle).map(drop))
 }
 
-/// Returns whether a handle is valid (`ZX_INFO_HANDLE_VALID`), or writes what it stands for (`ZX_INFO_HANDLE_BASIC`),
-/// or how many handles of its object this process has (`ZX_INFO_HANDLE_COUNT`).
+/// Returns whether a handle is valid (`ZX_INFO_HANDLE_VALID`), describes its object (`ZX_INFO_HANDLE_BASIC`), or
+/// counts the handles of its object in this process (`ZX_INFO_HANDLE_COUNT`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_object_get_info(
     handle: zx_handle_t,

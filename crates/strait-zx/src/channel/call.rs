@@ -1,8 +1,8 @@
 //! Calls: a request message, and the answer to it.
 //!
-//! A call writes its own number, whose highest bit is set, over the first four bytes of its message. Then it waits for
-//! a message that begins with the same number. While a call is in flight, each thread that takes messages out of the
-//! ring checks whether a message is an answer.
+//! A call writes its own number, whose highest bit is set, over the first four bytes of its message. Then the call
+//! waits for a message that begins with its number. While a call is in flight, each thread that takes messages out of
+//! the ring checks whether a message is an answer.
 
 use std::cell::Cell;
 use std::sync::Arc;
@@ -68,7 +68,7 @@ impl Calls {
         self.list.is_empty()
     }
 
-    /// Adds a call, and returns its number, which no other call in flight has.
+    /// Adds a call, and returns its number, unique among the calls in flight.
     fn begin(&mut self) -> u32 {
         loop {
             self.counter = self.counter.wrapping_add(1);
@@ -90,7 +90,7 @@ impl Calls {
         self.list.iter_mut().find(|call| call.txid == txid)
     }
 
-    /// Removes a call and returns its outcome, if it has one.
+    /// Removes a call and returns its outcome, if there is one.
     fn take_outcome(&mut self, txid: u32) -> Option<Result<Message>> {
         let index = self.list.iter().position(|call| call.txid == txid && call.outcome.is_some())?;
         self.list.swap_remove(index).outcome
@@ -101,7 +101,7 @@ impl Calls {
         self.list.retain(|call| call.txid != txid);
     }
 
-    /// Gives a message to the call whose answer it is; returns the message if there is no such call.
+    /// Gives an answer to its call; returns the message if there is no such call.
     pub(super) fn route(&mut self, message: Message) -> Option<Message> {
         if self.list.is_empty() {
             return Some(message);
@@ -134,7 +134,7 @@ impl Calls {
 }
 
 impl Call {
-    /// Sets the outcome of this call (its answer, or an error), and wakes the thread that waits for it.
+    /// Sets the outcome of this call (its answer, or an error), and wakes the waiting thread.
     fn end(&mut self, outcome: Result<Message>) {
         self.outcome = Some(outcome);
         if let Some(waiter) = &self.waiter {
@@ -143,7 +143,7 @@ impl Call {
     }
 }
 
-/// Size in bytes of the longest answer whose memory the thread keeps for the next one.
+/// Size in bytes of the longest answer whose memory the thread retains for the next answer.
 const SPARE: usize = 4096;
 
 thread_local! {
@@ -216,7 +216,7 @@ pub(crate) fn call(
 
 /// The answer to a call.
 enum Answer {
-    /// An answer of this number of bytes without handles, which was received directly into the caller's buffer.
+    /// An answer of this many bytes without handles, received directly into the caller's buffer.
     There(usize),
     /// An answer that is still to be delivered.
     Message(Message),

@@ -1,11 +1,11 @@
-//! Channels: an end of a Strait channel, and what Zircon has beyond that.
+//! Channels: an end of a Strait channel, and everything that Zircon adds.
 //!
-//! A message without handles is a Strait message with the same bytes. Handles add a record each behind the bytes
-//! ([`wire`]). As long as no thread or port waits for an end, its messages stay in Strait's ring until they are [read],
+//! A message without handles is a Strait message with equal bytes. Each handle adds a record behind the bytes
+//! ([`wire`]). While no thread or port waits for an end, its messages stay in Strait's ring until they are [read],
 //! and writing and reading cost little more than in Strait. A thread that waits for signals or for the answer of a
 //! [call] looks at the ring under the reading lock, and moves messages from the ring into the end's own queue. So a
-//! wait sees what comes behind unread messages, and answers reach their callers. An end that is sent away puts its
-//! queue back first.
+//! wait sees messages behind unread messages, and answers reach their callers. An end puts its queue back before it
+//! is sent away.
 
 pub(crate) mod call;
 pub(crate) mod read;
@@ -31,8 +31,8 @@ use crate::table::table;
 use crate::unpoisoned;
 use call::Calls;
 
-/// Size in bytes to which a ring grows. It has room for 3,500 messages of 64 KiB: on Zircon a writer with more unread
-/// messages is killed.
+/// Maximum size of a ring in bytes. A ring of this size has room for 3,500 messages of 64 KiB: on Zircon a writer
+/// with more unread messages is killed.
 const RING_MAX: usize = 256 << 20;
 
 /// Maximum number of messages that are moved out of the ring for waits; more stay in the ring.
@@ -49,7 +49,7 @@ pub(crate) fn options() -> &'static Options {
     })
 }
 
-/// An end of a channel. It has cache lines of its own, as its slot has.
+/// An end of a channel, with cache lines of its own, like its slot.
 #[repr(align(64))]
 pub(crate) struct Chan {
     /// The end of the Strait channel; `None` once it was sent away.
@@ -66,13 +66,13 @@ pub(crate) struct Chan {
     inner: UnsafeCell<Inner>,
 }
 
-// SAFETY: `inner` is accessed only under the reading lock of the entry that has this end, or by the owner of the entry.
+// SAFETY: `inner` is accessed only under the reading lock of the entry of this end, or by the owner of that entry.
 unsafe impl Sync for Chan {}
 
 /// The state of an end under its reading lock.
 #[derive(Default)]
 struct Inner {
-    /// Messages that were moved out of the ring. They come before those in the ring.
+    /// Messages moved out of the ring, which come before those in the ring.
     queue: VecDeque<Message>,
     /// Number of bytes in the messages of `queue`.
     queued_bytes: usize,
@@ -80,7 +80,7 @@ struct Inner {
     calls: Calls,
     /// The waits for signals of this end.
     observers: Observers,
-    /// The events for which the end is registered with the hub; `None` if it is not registered.
+    /// The events of the end's registration with the hub; `None` if the end is not registered.
     listens: Option<Interest>,
     /// Whether this end is counted in [`PORTED`], the number of ends for which a port waits.
     ported: bool,
@@ -117,7 +117,7 @@ impl Inner {
     }
 }
 
-/// Number of ends for which a port waits. A thread that writes to such an end in the same process queues the packet at
+/// Number of ends for which a port waits. A thread that writes to such an end in its own process queues the packet at
 /// once, so that packets come in the order of the events.
 static PORTED: AtomicUsize = AtomicUsize::new(0);
 
@@ -207,12 +207,12 @@ impl Chan {
 
     /// Returns the state under the reading lock.
     ///
-    /// The caller holds that lock or owns the entry, and uses one such reference at a time.
+    /// The caller holds that lock or owns the entry, and uses only one reference to the state at a time.
     #[inline]
     #[allow(clippy::mut_from_ref)]
     fn inner(&self) -> &mut Inner {
-        // SAFETY: the lock lets one thread in at a time, and no function here calls another of them while it holds this
-        // reference.
+        // SAFETY: the lock lets one thread in at a time, and no function here calls another of them while it holds
+        // this reference.
         unsafe { &mut *self.inner.get() }
     }
 
@@ -230,11 +230,11 @@ impl Chan {
         }
     }
 
-    /// Moves the next message from the ring into the queue, or to the call whose answer it is.
+    /// Moves the next message from the ring into the queue; an answer goes to its call.
     ///
     /// # Errors
-    /// `SHOULD_WAIT` if there is none; the status of an ended channel; `NO_RESOURCES` and similar errors, which are
-    /// temporary.
+    /// `SHOULD_WAIT` if there is no message; the status of an ended channel; `NO_RESOURCES` and similar temporary
+    /// errors.
     fn pull(&self, inner: &mut Inner) -> Result<()> {
         if let Some(ended) = inner.ended {
             return Err(ended);
@@ -274,7 +274,7 @@ impl Chan {
 
     /// Moves all messages from the ring into the queue, as far as there is room.
     fn drain(&self, inner: &mut Inner) -> Result<()> {
-        // Messages that change signals do not fill the queue, and a peer may send them without end.
+        // Messages that change signals do not fill the queue, so a peer may send them without end.
         for _ in 0..QUEUE_MESSAGES {
             if inner.is_full() {
                 break;
@@ -315,7 +315,7 @@ impl Chan {
                 return false;
             }
             match self.strait().recv_into(&mut [], StraitDeadline::NOW) {
-                // A message of this length may be a change of signals, which is not for the reader.
+                // A message of this length may be a change of signals, hidden from the reader.
                 Err(strait::Error::BufferTooSmall { needed: wire::SIGNALS }) => match self.pull(inner) {
                     Ok(()) if inner.queue.is_empty() => {}
                     Ok(()) => return true,
@@ -366,8 +366,8 @@ impl Chan {
         self.listen(inner, handle);
     }
 
-    /// Registers the end with the hub (which watches for changes by other processes), for the events for which observers
-    /// or calls wait.
+    /// Registers the end with the hub, which watches for changes by other processes, for the events awaited by
+    /// observers or calls.
     fn listen(&self, inner: &mut Inner, handle: zx_handle_t) {
         let wanted = inner.observers.wanted();
         let by_messages = ZX_CHANNEL_READABLE | ZX_CHANNEL_PEER_CLOSED | ZX_USER_SIGNAL_ALL;
@@ -447,11 +447,11 @@ impl Chan {
     }
 
     /// Changes the signals of the other end. If that end is in this process, the change is immediate. Otherwise a
-    /// message carries the change, in order with the others, and no reader sees it.
+    /// message carries the change, in order with the other messages, and no reader sees that message.
     ///
     /// # Errors
-    /// `SHOULD_WAIT` if there is no room for that message, or if it is not known yet to which process the message goes;
-    /// then nothing has changed. `PEER_CLOSED` if the other end is gone.
+    /// `SHOULD_WAIT` if there is no room for the message, or if the destination of the message is not known yet;
+    /// nothing has changed then. `PEER_CLOSED` if the other end is gone.
     pub(crate) fn signal_peer(&self, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
         if (clear | set) & !ZX_USER_SIGNAL_ALL != 0 {
             return Err(Status::INVALID_ARGS);
@@ -459,7 +459,7 @@ impl Chan {
         if self.strait().is_peer_closed() {
             return Err(Status::PEER_CLOSED);
         }
-        // A thread that holds the other end's reading lock does not wait for a use of this end's handle.
+        // A thread with the other end's reading lock does not wait for a use of this end's handle.
         if let Some(peer) = find_here(self.related)
             && let Ok(entry) = table().get_reading(peer)
             && let Object::Channel(chan) = &entry.object

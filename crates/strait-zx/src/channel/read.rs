@@ -153,8 +153,8 @@ fn read_counted(handle: zx_handle_t, options: u32, destination: &mut Destination
 }
 
 impl Chan {
-    /// Reads a message without handles directly from the ring, or reports that there is none; `None` if there is more
-    /// to do. Needs no lock, as long as no thread that holds it does more than this.
+    /// Reads a message without handles directly from the ring, or reports that there is no message; `None` if another
+    /// case needs the slow path. Needs no reading lock, as long as no holder of that lock does more than such a read.
     #[inline(always)]
     fn read_bytes(&self, destination: &mut Destination<'_>) -> Option<Result<()>> {
         let buffer = destination.bytes.buffer(ZX_CHANNEL_MAX_MSG_BYTES as usize);
@@ -214,7 +214,7 @@ impl Chan {
     /// Takes the first message of the queue, and fills the queue from the ring if it is empty.
     ///
     /// # Errors
-    /// `BUFFER_TOO_SMALL` if the message does not fit; it stays, unless the options say to discard it.
+    /// `BUFFER_TOO_SMALL` if the message does not fit; the message stays, unless the options ask to discard it.
     fn take_front(&self, inner: &mut Inner, options: u32, destination: &Destination<'_>) -> Result<Message> {
         let mut pulled = 0;
         while inner.queue.is_empty() {

@@ -13,12 +13,12 @@
 //!     28  detail    u32   of an event: which end it is; otherwise 0
 //! ```
 //!
-//! An object that needs more than one descriptor travels in a *carrier*: an end of a channel with one unread message
-//! that has the descriptors. So the object is one handle, and is closed like one if no process takes it.
+//! An object with more than one descriptor travels in a *carrier*: an end of a channel with one unread message that
+//! has the descriptors. So the object is one handle, and is closed like one handle if no process takes it.
 //!
-//! A special message changes the signals of the other end, and no reader sees it. It has 31 bytes and one handle. A
-//! message with a handle has at least 32 bytes otherwise, so the length distinguishes it. The handle is an end of a
-//! channel that has no other use.
+//! A special message changes the signals of the other end, and no reader sees that message. It has 31 bytes and one
+//! handle. Any other message with a handle has at least 32 bytes, so the length distinguishes it. The handle is an
+//! end of a channel without another use.
 //!
 //! ```text
 //! offset
@@ -27,8 +27,8 @@
 //!      8            23 bytes, 0
 //! ```
 //!
-//! All of this comes from a peer. Types are checked against the handles that arrived; rights are those that the peer
-//! chose. A malformed message ends its channel.
+//! All of this comes from a peer. The receiver checks types against the handles that arrived; the peer chooses the
+//! rights. A malformed message ends its channel.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -48,7 +48,7 @@ use crate::vmo::Vmo;
 pub(crate) const RECORD: usize = 32;
 
 /// Size in bytes of a message that changes signals: one byte less than a record. Other messages rarely have this
-/// length, which matters because such a message has to be taken out of the ring to see what it is.
+/// length. A message of this length must be taken out of the ring to see its kind.
 pub(crate) const SIGNALS: usize = RECORD - 1;
 
 /// The record that describes a handle.
@@ -87,7 +87,7 @@ impl Record {
         }
     }
 
-    /// Returns whether the record has a known type, and only rights and signals that a handle of this type can have.
+    /// Returns whether the record has a known type, and only rights and signals possible for that type.
     fn is_valid(&self) -> bool {
         let known = match self.type_ {
             ZX_OBJ_TYPE_CHANNEL => ZX_DEFAULT_CHANNEL_RIGHTS,
@@ -117,7 +117,7 @@ pub(crate) fn token() -> Result<Handle> {
     Ok(Channel::pair()?.0.into())
 }
 
-/// Returns the signals to clear and to set, if the message is one that changes signals.
+/// Returns the signals to clear and to set, if the message changes signals.
 pub(crate) fn as_signals(message: &Message) -> Option<(zx_signals_t, zx_signals_t)> {
     let bytes: &[u8; SIGNALS] = message.bytes().try_into().ok()?;
     let [Handle::Channel(_)] = message.handles() else { return None };
@@ -179,10 +179,10 @@ pub(crate) fn unpack_back(entry: &mut Entry, handle: Handle) {
     }
 }
 
-/// Converts a handle that has arrived, with its record, to an entry.
+/// Converts an arrived handle, with its record, to an entry.
 ///
 /// # Errors
-/// `PEER_CLOSED` if the handle is not what the record says.
+/// `PEER_CLOSED` if the handle does not match its record.
 fn unpack(handle: Handle, record: Record) -> Result<Entry> {
     let object = match (record.type_, handle) {
         (ZX_OBJ_TYPE_CHANNEL, Handle::Channel(channel)) => {
@@ -207,7 +207,7 @@ fn unpack(handle: Handle, record: Record) -> Result<Entry> {
 /// Converts all handles of a message to entries, or none.
 ///
 /// # Errors
-/// `NO_RESOURCES` or `NO_MEMORY`; `PEER_CLOSED` if a handle is not what its record says.
+/// `NO_RESOURCES` or `NO_MEMORY`; `PEER_CLOSED` if a handle does not match its record.
 pub(crate) fn unpack_all(message: &mut Message) -> Result<Vec<Entry>> {
     let handles = message.take_handles()?;
     let records = message.bytes().len() - handles.len() * RECORD;
@@ -277,7 +277,7 @@ mod tests {
         for (what, bytes, handles) in malformed {
             let message = received(&bytes, handles);
             assert_eq!(as_signals(&message), None, "{what}");
-            // Such a message is for a reader only if its handle has a valid record, or if it has none.
+            // A message of this length is for a reader only if its handle has a valid record, or if it has no handle.
             let for_a_reader = message.handles().is_empty();
             assert_eq!(is_valid(&message), for_a_reader, "{what}");
         }

@@ -1,8 +1,8 @@
 //! Writing messages to a channel.
 //!
 //! A write checks the bytes, then takes the handles from their owner, then sends the message. If a step fails, the
-//! handles are closed, as on Zircon. There is one exception, which Zircon does not have: if there is no room, nothing
-//! has changed.
+//! handles are closed, as on Zircon. The one exception, unknown to Zircon, is a lack of room: then nothing has
+//! changed.
 
 use std::io::IoSlice;
 use std::mem::{MaybeUninit, offset_of};
@@ -68,7 +68,7 @@ impl HandlesIn<'_> {
         }
     }
 
-    /// Closes the handles that a failed write consumes: all except those to be duplicated.
+    /// Closes the handles consumed by a failed write: all except those to be duplicated.
     #[cold]
     pub(crate) fn consume(&self) {
         if self.check().is_err() {
@@ -120,7 +120,7 @@ enum Source {
 }
 
 impl Parcel {
-    /// Takes or duplicates one handle, to be sent over `channel`. A handle to be moved is closed if this fails.
+    /// Takes or duplicates one handle for sending over `channel`. On failure, a handle to be moved is closed.
     fn take(disposition: &zx_handle_disposition_t, channel: zx_handle_t) -> Result<Self> {
         let zx_handle_disposition_t { operation, handle, type_, rights, .. } = *disposition;
         let check = |entry: &Entry| {
@@ -190,8 +190,7 @@ pub(crate) fn scratch<'a>() -> Scratch<'a> {
 /// The bytes of a message, as slices of the caller's memory.
 pub(crate) struct Gathered<'s, 'a> {
     scratch: &'s mut Scratch<'a>,
-    /// Number of slices in `scratch`, from its second place on. The first place is for the call number that a call puts
-    /// first.
+    /// Number of slices in `scratch`, from its second place on. The first place is for the number of a call.
     count: usize,
     /// Whether the first place of `scratch` is used.
     front: bool,
@@ -277,7 +276,7 @@ impl<'s, 'a> Gathered<'s, 'a> {
         if nowhere { Err(Status::INVALID_ARGS) } else { Ok(()) }
     }
 
-    /// Checks and appends many regions one after the other; the first one with an error decides.
+    /// Checks and appends many regions one after the other; the first region with an error decides.
     fn push_many_regions(&mut self, regions: In<'a, zx_channel_iovec_t>, handles: usize) -> Result<()> {
         check_size(0, handles)?;
         for region in regions.values()? {
@@ -409,7 +408,7 @@ fn as_slices<'a>(regions: In<'a, zx_channel_iovec_t>) -> Option<&'a [IoSlice<'a>
         && size_of::<zx_channel_iovec_t>() == size_of::<IoSlice>()
         && offset_of!(zx_channel_iovec_t, buffer) == 0
         && offset_of!(zx_channel_iovec_t, capacity) == size_of::<usize>();
-    // This loop has no branches; the slow path finds out which error it is.
+    // This loop has no branches; the slow path finds the error.
     let (mut wrong, mut total) = (false, 0);
     for region in regions.values().ok()? {
         total += u64::from(region.capacity);

@@ -1,8 +1,8 @@
 //! Models of claims for the model checker.
 //!
-//! The model checker has no `membarrier`. The model replaces it by exactly the property that is relied on: each thread
-//! has a lock. The light barrier locks and unlocks the lock of its thread; the heavy barrier does so with all locks.
-//! Two threads that both pass light barriers are not ordered by them.
+//! The model checker has no `membarrier`. The model replaces it by the property needed here: each thread has a lock.
+//! The light barrier locks and unlocks the lock of its thread; the heavy barrier does so with all locks. Two light
+//! barriers do not order their threads.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
@@ -36,7 +36,7 @@ impl Barrier for Of<'_> {
 }
 
 /// A slot with its entry, and the claims of the users. The model checker detects a thread that reads the entry while
-/// another one changes it.
+/// another thread changes it.
 struct World {
     generation: AtomicUsize,
     entry: UnsafeCell<usize>,
@@ -58,7 +58,7 @@ impl World {
         })
     }
 
-    /// Reads the entry if the slot still has this generation. Returns whether it had.
+    /// Reads the entry if the slot still has this generation. Returns whether the slot had it.
     fn look(&self, user: usize, generation: usize) -> bool {
         let is_good = || self.generation.load(Acquire) == generation;
         let used = begin(&self.claims[user], &Of(&self.locks, user), IT, is_good);
@@ -72,7 +72,7 @@ impl World {
         used
     }
 
-    /// Takes the entry away, and puts the next one in its place.
+    /// Takes the entry away, and puts the next entry in its place.
     fn replace(&self) {
         assert_eq!(self.generation.compare_exchange(1, 0, AcqRel, Acquire), Ok(1));
         let claims = || self.claims.iter().collect();
@@ -96,7 +96,7 @@ fn check(test: impl Fn() + Sync + Send + 'static) {
     builder.check(test);
 }
 
-/// Two threads use an entry that a third thread takes away, and one of them goes on with the next entry.
+/// Two threads use an entry that a third thread takes away, and one of the two continues with the next entry.
 fn two_users_and_who_replaces(barriers: bool) {
     check(move || {
         let world = World::new(2, barriers);

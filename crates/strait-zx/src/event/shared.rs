@@ -1,13 +1,13 @@
-//! Signals in memory that several processes share, and bells by which the processes wake each other.
+//! Signals in memory shared by several processes, and bells by which the processes wake each other.
 //!
-//! The signals of both ends are in one page of a memfd. A *bell* is a pair of sockets of an end. A process that changes
-//! the signals sends a byte into one socket. Epoll wakes every process that watches the other socket, since it reports
-//! each arrival anew. An end has both sockets of its own bell, and the sending socket of its other end's bell. So when
-//! all processes that had an end are gone, its bell hangs up: the kernel counts the references.
+//! The signals of both ends are in one page of a memfd. A *bell* is a pair of sockets of an end. A process that
+//! changes the signals sends a byte into one socket. Epoll wakes every process that watches the other socket, since
+//! epoll reports each arrival anew. An end has both sockets of its own bell, and the sending socket of its other
+//! end's bell. So when all processes of an end are gone, its bell hangs up: the kernel counts the references.
 //!
-//! A process with a handle of an event, with whatever rights, can set its signals and wake others for nothing if it
-//! does not keep to the rules. It cannot do more: the page cannot be made smaller, no call on a bell blocks, and the
-//! content of the page is a word without pointers.
+//! A hostile process with a handle of an event, with any rights, can set its signals and wake others for nothing. It
+//! cannot do more: the page cannot shrink, no call on a bell blocks, and the content of the page is a word without
+//! pointers.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
@@ -26,7 +26,7 @@ use crate::vmo::{check_file_size_limit, is_plain_memory};
 const PAGE: usize = 4096;
 /// Distance in bytes between the signals of the two ends.
 const STRIDE: usize = 64;
-/// Number of reads that empty a bell; bytes that remain only repeat the news.
+/// Number of reads that empty a bell; remaining bytes only repeat the news.
 const HEARD: usize = 16;
 
 /// The identity of a page: device and inode of its memfd.
@@ -91,7 +91,7 @@ impl Drop for Page {
 }
 
 impl Shared {
-    /// Makes the shared part of this end; for an eventpair also that of the other end.
+    /// Makes the shared part of this end; for an eventpair also the shared part of the other end.
     pub(super) fn new(pair: bool, side: usize) -> Result<(Self, Option<Self>)> {
         let memory = rustix::fs::memfd_create("zx-event", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING)?;
         check_file_size_limit(PAGE as u64)?;
@@ -123,10 +123,10 @@ impl Shared {
         all.into_iter().flatten().map(copy).collect()
     }
 
-    /// Makes the shared part from the descriptors that another process has sent.
+    /// Makes the shared part from the descriptors sent by another process.
     ///
     /// # Errors
-    /// `PEER_CLOSED` if they are not such descriptors.
+    /// `PEER_CLOSED` if the descriptors are not those of an end.
     pub(super) fn received(pair: bool, side: usize, cargo: Vec<OwnedFd>) -> Result<Self> {
         let mut cargo = cargo.into_iter();
         let mut next = || cargo.next().ok_or(Status::PEER_CLOSED);
@@ -175,7 +175,7 @@ impl Shared {
         if self.is_peer_closed() { signals | ZX_EVENTPAIR_PEER_CLOSED } else { signals }
     }
 
-    /// Returns whether all processes that had the other end are gone or have closed it. False for an event.
+    /// Returns whether all processes of the other end are gone or have closed it. False for an event.
     pub(super) fn is_peer_closed(&self) -> bool {
         let Some(peer) = &self.peer else { return false };
         let mut look = [PollFd::new(peer, PollFlags::empty())];
@@ -191,15 +191,15 @@ impl Shared {
         }
     }
 
-    /// Wakes the processes that wait for signals of the other end. If its bell is full, no process waits, or one is
-    /// about to look.
+    /// Wakes the processes that wait for signals of the other end. A full bell means that no process waits, or that a
+    /// waiting process is about to look.
     pub(super) fn ring_peer(&self) {
         if let Some(peer) = &self.peer {
             ring(peer);
         }
     }
 
-    /// Reads the bytes that have arrived at this end's bell, so that epoll reports the next one.
+    /// Reads the bytes at this end's bell, so that epoll reports the next byte.
     pub(super) fn hear(&self) {
         let mut rings = [0u8; 256];
         for _ in 0..HEARD {

@@ -1,7 +1,8 @@
-//! Packets that go from process to process, through a pair of sockets of which every process has both.
+//! Packets between processes, through a pair of sockets shared by all processes of the port.
 //!
-//! The kernel keeps the order of packets, and gives each to one receiver. No call blocks. A process that has the port
-//! can take packets for which others wait, as on Zircon. It can also send malformed packets, which are skipped.
+//! The kernel keeps the order of packets, and gives each packet to one receiver. No call blocks. A process with the
+//! port can take packets that others wait for, as on Zircon. The process can also send malformed packets, which are
+//! skipped.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
@@ -11,11 +12,11 @@ use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 use crate::abi::*;
 use crate::status::{Result, Status};
 
-/// Number of packets for which there is room in any case. The kernel counts some 700 bytes for each, of 208 KiB unless
-/// it is configured for more.
+/// Number of packets with room in any case. The kernel counts some 700 bytes for each, of 208 KiB unless configured
+/// for more.
 pub(super) const ROOM: usize = 256;
 
-/// Number of malformed packets that one call skips before it gives up, so that others can look.
+/// Number of malformed packets that one call skips before it gives up, so that other threads can look.
 const STRAY: usize = 16;
 
 /// The identity of a queue: device and inode of its receiving socket.
@@ -43,10 +44,10 @@ impl Shared {
         Ok(Self { into, out, identity: (stat.st_dev, stat.st_ino) })
     }
 
-    /// Makes the shared part from the descriptors that another process has sent.
+    /// Makes the shared part from the descriptors sent by another process.
     ///
     /// # Errors
-    /// `PEER_CLOSED` if they are not such descriptors.
+    /// `PEER_CLOSED` if the descriptors are not those of a port.
     pub(super) fn received(cargo: Vec<OwnedFd>) -> Result<Self> {
         let [into, out]: [OwnedFd; 2] = cargo.try_into().map_err(|_| Status::PEER_CLOSED)?;
         for socket in [&into, &out] {
