@@ -1,8 +1,8 @@
-//! What the figures have in common and in what they differ: manner, size, wait strategy and placement. A *manner* is a
-//! shape of work with its parameters.
+//! The common and the different traits of figures: manner, size, wait strategy and placement. A *manner* is a shape
+//! of work with its parameters.
 //!
-//! The manner is read from the names and parameters of a shape as the results spell them, so a new shape is shown
-//! without a change here. [`Manner::title`] has better words for some shapes.
+//! The manner comes from the names and parameters of a shape in the results, so the page shows a new shape without a
+//! change here. [`Manner::title`] has better words for some shapes.
 
 use std::collections::BTreeMap;
 
@@ -24,8 +24,8 @@ pub struct Source {
     pub results: Results,
 }
 
-/// How the sides of a measurement wait, and on which processors they run. Figures with different conditions are never
-/// in one column or on one plot.
+/// The wait strategy and the processors of a measurement. Figures with different conditions are never in one column
+/// or on one plot.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Condition {
     pub(crate) wait: Wait,
@@ -61,7 +61,7 @@ impl Condition {
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Manner {
     pub(crate) kind: String,
-    /// The parameters that are numbers, by name.
+    /// The numeric parameters, by name.
     pub(crate) numbers: BTreeMap<String, u64>,
     /// All other parameters, by name, with their values as text.
     pub(crate) others: BTreeMap<String, String>,
@@ -152,7 +152,7 @@ impl Manner {
         if details.is_empty() { kind.to_owned() } else { format!("{kind} ({})", details.join(", ")) }
     }
 
-    /// Returns what the measured times are times of, for an axis.
+    /// Returns the name of the measured time, for an axis.
     pub(crate) fn quantity(&self) -> &'static str {
         match self.kind.as_str() {
             "ping-pong" | "hop" => "round trip",
@@ -164,10 +164,10 @@ impl Manner {
     }
 }
 
-/// A figure with what is needed to put it into tables and plots.
+/// A figure with everything for tables and plots.
 #[derive(Clone, Debug)]
 pub(crate) struct Case<'a> {
-    /// The index of the results file that has the figure.
+    /// The index of the results file of the figure.
     pub(crate) source: usize,
     pub(crate) figure: &'a Figure,
     pub(crate) manner: Manner,
@@ -199,22 +199,22 @@ impl<'a> Case<'a> {
         matches!(self.figure.state, State::Disturbed(_))
     }
 
-    /// Returns whether the two figures come from the same run and the same conditions, so that they differ only in the
-    /// mechanism.
+    /// Returns whether the two figures come from one run and have equal conditions, so that only the mechanism
+    /// differs.
     pub(crate) fn is_compared_with(&self, other: &Self) -> bool {
         self.source == other.source && self.figure.work.is_compared_with(&other.figure.work)
     }
 
-    /// Returns the distribution of the middle repetition: pairs of a fraction of all messages and the time within which
-    /// that fraction was done.
+    /// Returns the distribution of the middle repetition: pairs of a fraction of all messages and the time within
+    /// which that fraction was done.
     ///
-    /// The curve comes from the finer distribution of the file if the file keeps one, otherwise from the summary.
-    /// `quantiles` are the fractions of the finer one.
+    /// If the file has a finer distribution, the curve comes from it, otherwise from the summary. `quantiles` are the
+    /// fractions of the finer distribution.
     pub(crate) fn curve(&self, quantiles: &[f64]) -> Vec<(f64, f64)> {
         let Some(report) = self.figure.middle() else { return Vec::new() };
         let fine = numbers(&serde_json::to_value(report).unwrap_or_default()["curve"]);
         if !fine.is_empty() && fine.len() == quantiles.len() {
-            // The lower half of the curve is flat, and its last hundredth is of no use.
+            // The lower half of the curve is flat, and its last hundredth is useless.
             let pairs = quantiles.iter().copied().zip(fine);
             return pairs.filter(|&(at, _)| at >= 0.5 || at == 0.0 || at == 0.1 || at == 0.25).collect();
         }
@@ -223,8 +223,7 @@ impl<'a> Case<'a> {
         [0.0, 0.5, 0.9, 0.98, 0.99, 0.999, 0.9999].into_iter().zip(values).collect()
     }
 
-    /// Returns the further counts of the figure, by name: what was counted for each message, and what the shape of work
-    /// found.
+    /// Returns the further counts of the figure, by name: counts for each message, and results of the shape of work.
     pub(crate) fn counts(&self) -> Vec<(String, f64)> {
         let mut out = Vec::new();
         let figure = serde_json::to_value(self.figure.summary).unwrap_or_default();
@@ -233,14 +232,14 @@ impl<'a> Case<'a> {
             let Some(Value::Object(object)) = object else { continue };
             let counted =
                 object.into_iter().filter_map(|(name, value)| Some((name.replace('_', " "), value.as_f64()?)));
-            // A value that would be shown as 0 is left out.
+            // A value that the page would show as 0 is left out.
             out.extend(counted.filter(|(_, value)| value.abs() >= 0.005));
         }
         out
     }
 
     /// Returns a further result of the shape by its name: the median of the repetitions. `None` if no repetition has
-    /// it, or it is not positive.
+    /// the result, or if it is not positive.
     pub(crate) fn found(&self, name: &str) -> Option<f64> {
         let all: Vec<f64> =
             self.figure.repetitions.iter().filter_map(|report| report.found.get(name).copied()).collect();
@@ -266,7 +265,7 @@ fn numbers(value: &Value) -> Vec<f64> {
     value.as_array().map_or(Vec::new(), |all| all.iter().filter_map(Value::as_f64).collect())
 }
 
-/// Returns the fractions at which the curves of a file are kept; empty if the file keeps no curves.
+/// Returns the fractions of the curves in a file; empty if the file has no curves.
 pub(crate) fn quantiles(source: &Source) -> Vec<f64> {
     let without = Results { figures: Vec::new(), ..source.results.clone() };
     numbers(&serde_json::to_value(without).unwrap_or_default()["quantiles"])
@@ -276,12 +275,12 @@ pub(crate) fn quantiles(source: &Source) -> Vec<f64> {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Value1 {
     pub(crate) value: f64,
-    /// The interval in which the true median is with the probability `sure`.
+    /// The interval that contains the true median with the probability `sure`.
     pub(crate) interval: [f64; 2],
     pub(crate) sure: f64,
 }
 
-/// A metric that can be read from a figure, in nanoseconds.
+/// A metric of a figure, in nanoseconds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Metric {
     Median,

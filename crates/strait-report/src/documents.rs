@@ -1,8 +1,8 @@
-//! The four documents that Strait is measured against: their published figures, beside the measured ones.
+//! The four documents with published figures for comparison: their figures beside the measured figures.
 //!
-//! The published figures are in `data/`, with their sources. If what a document measured does not exist here (Mach
-//! ports on Linux), the nearest mechanism takes its place, and the column says which it is. A cell without a figure
-//! says so.
+//! The published figures are in `data/`, with their sources. If a measured mechanism of a document does not exist
+//! here (Mach ports on Linux), the nearest mechanism takes its place, and the column names that mechanism. A cell
+//! without a figure gives the reason.
 
 use serde::de::DeserializeOwned;
 use strait_lab::results::State;
@@ -32,13 +32,13 @@ struct Finder<'a> {
     condition: Condition,
 }
 
-/// The figure that is looked for, apart from its mechanism.
+/// The wanted figure, apart from its mechanism.
 #[derive(Clone, Copy, Debug)]
 struct Wanted<'a> {
     kind: &'a str,
     size: usize,
     metric: Metric,
-    /// The parameters that are numbers and that the manner must have, by name.
+    /// The required numeric parameters of the manner, by name.
     numbers: &'a [(&'a str, u64)],
     others: &'a [(&'a str, &'a str)],
 }
@@ -59,7 +59,7 @@ impl<'a> Wanted<'a> {
 }
 
 impl Finder<'_> {
-    /// Returns the figure of the first of these mechanisms that was measured; otherwise why it was not.
+    /// Returns the figure of the first measured mechanism among `mechanisms`; otherwise the reason why there is none.
     fn find(&self, mechanisms: &[&str], wanted: Wanted<'_>) -> Found {
         let all = mechanisms.iter().filter_map(|name| {
             let is = |case: &&Case<'_>| {
@@ -101,7 +101,7 @@ impl Found {
         matches!(self, Self::Value(_, true))
     }
 
-    /// Adds a figure to a sum of figures. The sum is disturbed if one of its parts is, and missing if one is.
+    /// Adds a figure to a sum of figures. The sum is disturbed or missing if one of its parts is.
     fn plus(self, other: &Self) -> Self {
         match (&self, other) {
             (Self::Value(sum, doubtful), Self::Value(value, also)) => Self::Value(sum + value, *doubtful || *also),
@@ -110,13 +110,13 @@ impl Found {
     }
 }
 
-/// Marks a cell that was computed from several figures if one of them is disturbed.
+/// Marks a cell computed from several figures if one of the figures is disturbed.
 fn marked<const N: usize>(cell: Cell, of: [&Found; N]) -> Cell {
     let note = if of.iter().any(|found| found.is_doubtful()) { "disturbed".to_owned() } else { cell.note };
     Cell { note, ..cell }
 }
 
-/// Returns a cell that says how many times as fast Strait is: the other's time divided by Strait's.
+/// Returns a cell with Strait's advantage: the other's time divided by Strait's.
 fn times_faster(theirs: &Found, ours: &Found) -> Cell {
     match (theirs.value(), ours.value()) {
         (Some(one), Some(other)) => marked(Cell::plain(format!("{} ×", digits(one / other))), [theirs, ours]),
@@ -139,8 +139,8 @@ pub(crate) fn all(cases: &[Case<'_>]) -> Vec<Document> {
     vec![posix(cases), mach(cases), mojo(cases), zircon(cases)]
 }
 
-/// Returns the tables of all conditions under which a figure was found; if none was found, only that of the first
-/// condition in `always`. The first condition in `always` that is shown comes first, and its table is open.
+/// Returns the tables of all conditions with figures; if there are none, only the table of the first condition in
+/// `always`. The first shown condition of `always` comes first, and its table is open.
 fn parts(
     cases: &[Case<'_>],
     always: &[Condition],
@@ -163,7 +163,7 @@ fn parts(
         .collect();
     let first =
         always.iter().find_map(|condition| shown.iter().position(|(other, ..)| other == condition)).unwrap_or(0);
-    // The wait strategy that the document used comes first.
+    // The wait strategy of the document comes first.
     shown[..=first].rotate_right(1);
     shown
         .into_iter()
@@ -172,8 +172,8 @@ fn parts(
         .collect()
 }
 
-/// Returns the command that measures the missing figures: the suite, or a table of those mechanisms that this program
-/// has.
+/// Returns the command that measures the missing figures: the suite, or a table of the listed mechanisms that this
+/// program has.
 fn command(suite: &str, mechanisms: &[&str], rest: &str) -> String {
     if repeat::suite(suite).is_some() {
         return format!("strait bench {suite} -o {suite}.json");
@@ -183,8 +183,8 @@ fn command(suite: &str, mechanisms: &[&str], rest: &str) -> String {
     format!("strait bench table --mechanisms {} {rest} -o {suite}.json", known.join(","))
 }
 
-/// Returns the title of the first of these mechanisms that this program has; the names are ordered from the exact
-/// mechanism to less near ones.
+/// Returns the title of the first listed mechanism that this program has; the names are ordered from the exact
+/// mechanism to less near mechanisms.
 fn titled(names: &[&str]) -> String {
     let known = names.iter().find_map(|name| name.parse::<Mechanism>().ok());
     known.map_or_else(|| "not in this program".to_owned(), |mechanism| mechanism.title().to_owned())
@@ -384,7 +384,7 @@ fn mojo(cases: &[Case<'_>]) -> Document {
             let [socket, strait] = sums;
             out.push(vec![
                 Cell::plain(format!("{words}, all five")),
-                // Chrome's own channel knew only one kind of round trip.
+                // Chrome's own channel had only one kind of round trip.
                 was(linux.filter(|_| !direct).map(|row| row.original_ipc_ms)),
                 was(linux.and_then(|row| if direct { row.mojo_thread_safe_send_ms } else { Some(row.mojo_ms) })),
                 socket.cell(run),
@@ -434,7 +434,7 @@ fn mojo(cases: &[Case<'_>]) -> Document {
     }
 }
 
-/// Returns a cell with a figure before and one after.
+/// Returns a cell with a figure before and a figure after.
 fn before_and_after(before: &Found, after: &Found) -> Cell {
     match (before.value(), after.value()) {
         (Some(one), Some(other)) => marked(Cell::plain(format!("{} → {}", time(one), time(other))), [before, after]),

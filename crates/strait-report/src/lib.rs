@@ -1,14 +1,14 @@
 //! Makes an HTML page of the results of `strait bench`: [`page`].
 //!
-//! The page is a single HTML file that needs no network and runs no script. It compares the measured figures with those
-//! that four documents published, plots them, says where Strait loses, and gives the command that measures each figure
-//! again. Everything in a results file is input: the page escapes it. A value that cannot be drawn is left out of a
-//! plot, but not out of the tables.
+//! The page is a single HTML file without network access and without scripts. It compares the measured figures with
+//! the published figures of four documents, plots them, says where Strait loses, and gives the command that measures
+//! each figure again. Everything in a results file is input: the page escapes it. A value that cannot be drawn is
+//! left out of a plot, but not out of the tables.
 //!
-//! * `cases` finds what figures have in common, `losses` where Strait is behind, and `documents` compares the figures
-//!   with the published ones (in `data/`).
+//! * `cases` finds the common traits of figures, `losses` where Strait is behind, and `documents` compares the
+//!   figures with the published figures (in `data/`).
 //! * `sections` and `plot` draw the figures with the library plotters; `looks` gives each mechanism a colour.
-//! * `page` is what the template, `templates/report.html`, shows.
+//! * `page` is the content for the template, `templates/report.html`.
 
 mod cases;
 mod documents;

@@ -26,8 +26,8 @@ const HEADS: [&str; 14] = [
     "again",
 ];
 
-/// Up to this many figures, each has a command of its own. With more figures there is one command for each table, to
-/// keep the page small.
+/// Up to this many figures, each figure has its own command. With more figures each table has one command, to keep
+/// the page small.
 const COMMANDS: usize = 400;
 
 /// Returns the tables of all figures: by shape and size, and within these by wait strategy and placement.

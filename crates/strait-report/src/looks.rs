@@ -1,8 +1,7 @@
-//! The looks of each mechanism, which are the same on every plot: a colour for its kind, and a pattern of dashes within
-//! the kind.
+//! The looks of each mechanism, equal on every plot: a colour for its kind, and a pattern of dashes within the kind.
 //!
-//! The colours can be told apart by people who do not tell red from green. Each colour has a lighter one for dark
-//! pages. A mechanism that is not known here gets the colour of the kind `Other`, and is drawn as well.
+//! Readers with red-green blindness can distinguish the colours. Each colour has a lighter form for dark pages. An
+//! unknown mechanism gets the colour of the kind `Other`, and is drawn as well.
 
 use std::fmt::Write;
 
@@ -42,8 +41,8 @@ const COLOURS: [(Kind, &str, &str); 10] = [
 const DASHES: [&str; 9] =
     ["none", "70 35", "22 28", "90 30 22 30", "150 40", "60 25 22 25 22 25", "35 35", "120 30 60 30", "8 22"];
 
-/// The names of mechanisms, or beginnings of names, that belong to each kind. Floors are bare loops, without what a
-/// library has to do.
+/// The names of mechanisms of each kind, or their beginnings. Floors are bare loops, without the other work of a
+/// library.
 const KINDS: [(Kind, &[&str]); 9] = [
     (Kind::Strait, &["strait"]),
     (Kind::Floor, &["line", "flag", "futex", "ring", "empty"]),
@@ -66,7 +65,7 @@ pub(crate) fn kind(mechanism: Mechanism) -> Kind {
     KINDS.iter().find(fits).map_or(Kind::Other, |(kind, _)| *kind)
 }
 
-/// Returns whether the mechanism is a floor: a bare loop that no program could use as it is.
+/// Returns whether the mechanism is a floor: a bare loop, useless for a program as it is.
 pub(crate) fn is_floor(mechanism: Mechanism) -> bool {
     kind(mechanism) == Kind::Floor
 }
@@ -96,7 +95,7 @@ pub(crate) fn order(mechanism: Mechanism) -> (Kind, usize) {
     (kind(mechanism), index(mechanism))
 }
 
-/// Returns the CSS rules that give these mechanisms their looks, and highlight a mechanism that the reader picks.
+/// Returns the CSS rules that give these mechanisms their looks, and highlight the mechanism picked by the reader.
 pub(crate) fn style(mechanisms: &[Mechanism]) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.

@@ -1,14 +1,13 @@
-//! Finds where Strait loses: every group of comparable figures in which another mechanism that a program could use
-//! instead is ahead.
+//! Finds where Strait loses: every group of comparable figures in which another usable mechanism is ahead.
 //!
 //! Nothing is chosen by hand. Two figures are compared if they come from one run and differ only in the mechanism. A
-//! figure is ahead if the intervals of the two do not meet. Bare floors are left out, because they do not do what a
-//! library must do; the tables show how near Strait comes to the floors.
+//! figure is ahead if the intervals of the two do not overlap. Bare floors are left out, because they do less work
+//! than a library must do; the tables show how near Strait comes to the floors.
 
 use crate::cases::{Case, Metric, Value1};
 use crate::looks;
 
-/// One comparison of Strait with another mechanism, which Strait does not win.
+/// A comparison with another mechanism that Strait does not win.
 #[derive(Clone, Debug)]
 pub(crate) struct Loss<'a> {
     pub(crate) ours: &'a Case<'a>,
@@ -31,14 +30,14 @@ pub(crate) struct Losses<'a> {
     pub(crate) certain: Vec<Loss<'a>>,
     /// The comparisons in which the other is ahead, but not certainly ([`Loss::certain`]); the worst for Strait first.
     pub(crate) unsure: Vec<Loss<'a>>,
-    /// For each group and metric in which Strait is ahead of all others, the comparison with the nearest one. Shown
-    /// only if there is no loss.
+    /// For each group and metric in which Strait is ahead of all others, the comparison with the nearest mechanism.
+    /// Shown only if there is no loss.
     pub(crate) closest: Vec<Loss<'a>>,
-    /// The number of Strait's figures for which there was another mechanism to compare with.
+    /// The number of Strait's figures with a comparable mechanism.
     pub(crate) compared: usize,
 }
 
-/// The metrics that are compared. Of each, less is better.
+/// The compared metrics. Of each, less is better.
 const METRICS: [Metric; 4] = [Metric::Median, Metric::P99, Metric::Cpu, Metric::Pace];
 
 /// Compares Strait with all other mechanisms in each group of comparable figures.
@@ -64,7 +63,7 @@ pub(crate) fn find<'a>(cases: &'a [Case<'a>]) -> Losses<'a> {
             .collect();
         losses.compared += usize::from(!rivals.is_empty());
         for metric in METRICS {
-            // The pace of one message at a time says the same as its time.
+            // The pace of one message at a time repeats its time.
             if metric == Metric::Pace && matches!(case.manner.kind.as_str(), "ping-pong" | "stream") {
                 continue;
             }

@@ -1,5 +1,5 @@
-//! The contents of the page, in the form in which its template takes them. The template escapes everything except the
-//! plots, which escape their own text.
+//! The contents of the page, in the form for its template. The template escapes everything except the plots, which
+//! escape their own text.
 
 use askama::Template;
 
@@ -18,12 +18,12 @@ impl Cell {
         Self { words: words.into(), ..Self::default() }
     }
 
-    /// Returns a cell with a figure that one of the four documents published.
+    /// Returns a cell with a published figure of one of the four documents.
     pub(crate) fn published(words: impl Into<String>) -> Self {
         Self { words: words.into(), class: "pub", ..Self::default() }
     }
 
-    /// Returns a cell that says that there is no figure, and why.
+    /// Returns a cell for a missing figure, with the reason.
     pub(crate) fn without(words: &str, why: &str) -> Self {
         Self { words: words.to_owned(), note: why.to_owned(), class: "none" }
     }
@@ -51,7 +51,7 @@ pub(crate) struct Part {
     pub(crate) table: Table,
 }
 
-/// One of the four documents whose published figures the page compares with.
+/// One of the four documents with published figures for comparison.
 #[derive(Clone, Debug)]
 pub(crate) struct Document {
     pub(crate) id: &'static str,
@@ -86,7 +86,7 @@ pub(crate) struct Plot {
     pub(crate) svg: String,
 }
 
-/// Plots that belong together: they differ only in wait strategy and placement.
+/// Plots with a difference only in wait strategy and placement.
 #[derive(Clone, Debug)]
 pub(crate) struct Family {
     pub(crate) title: String,
@@ -95,7 +95,7 @@ pub(crate) struct Family {
     pub(crate) open: bool,
 }
 
-/// A section of the page that consists of plots.
+/// A section of the page with plots.
 #[derive(Clone, Debug)]
 pub(crate) struct Section {
     pub(crate) id: &'static str,
@@ -111,7 +111,7 @@ pub(crate) struct Section {
 pub(crate) struct Defeats {
     pub(crate) words: String,
     pub(crate) table: Table,
-    /// The losses that did not fit into the first table, and those that are not certain.
+    /// The losses without room in the first table, and the uncertain losses.
     pub(crate) more: Vec<Part>,
 }
 

@@ -6,7 +6,7 @@ use strait_lab::results::{Figure, Results};
 use strait_lab::suite::Suite;
 use strait_lab::work::Extent;
 
-/// Returns the command that measures this figure again in the way it was measured.
+/// Returns the command that measures this figure again as before.
 pub(crate) fn command(results: &Results, figure: &Figure) -> String {
     let work = &figure.work;
     let repetitions = figure.repetitions.len().max(1);
@@ -26,8 +26,8 @@ pub(crate) fn command(results: &Results, figure: &Figure) -> String {
     format!("{table}{} --only {only} --repetitions {repetitions}", count(work))
 }
 
-/// Returns the command that measures these figures again. They differ only in the mechanism; the command measures them
-/// one after the other, in random order.
+/// Returns the command that measures these figures again, one after the other in random order. They differ only in
+/// the mechanism.
 pub(crate) fn group(results: &Results, figures: &[&Figure]) -> String {
     let Some(first) = figures.first() else { return String::new() };
     let work = &first.work;

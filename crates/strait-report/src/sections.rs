@@ -1,7 +1,7 @@
-//! The plots: which figures are on one plot, and what its axes show.
+//! The plots: the figures on each plot, and the meaning of its axes.
 //!
-//! A plot has figures of one file, one wait strategy and one placement. What else varies, besides the mechanism, is
-//! found in the figures themselves, so a shape with a new parameter gets its plots without a change here.
+//! A plot has figures of one file, one wait strategy and one placement. The module finds the other varying parameters
+//! in the figures themselves, so a shape with a new parameter gets its plots without a change here.
 
 use strait_lab::Mechanism;
 use strait_lab::stats::{bytes, rate, time};
@@ -11,7 +11,7 @@ use crate::looks;
 use crate::page::{Family, Key, Plot, Section};
 use crate::plot::{self, Frame, Point, Row, Series, Unit, short_bytes};
 
-/// The greatest number of figures that are marked by points; more marks would hide the lines.
+/// The maximum number of figures marked by points; more marks would hide the lines.
 const MARKS: usize = 130;
 
 fn keys(all: &[Mechanism]) -> Vec<Key> {
@@ -61,14 +61,14 @@ impl<'c> Set<'c> {
     }
 }
 
-/// Returns the mechanisms in the order in which they are drawn: floors first, and Strait last, so that it is on top.
+/// Returns the mechanisms in drawing order: floors first, and Strait last, so that Strait is on top.
 fn drawn_order(cases: &[&Case<'_>]) -> Vec<Mechanism> {
     let mut all = mechanisms(cases.iter().copied());
     all.reverse();
     all
 }
 
-/// Returns the description of a plot for readers who cannot see it.
+/// Returns the description of a plot for blind readers.
 fn said(what: &str, series: &[Series], across: impl Fn(f64) -> String) -> String {
     let each = series.iter().rev().take(12).filter_map(|series| {
         let (first, last) = (series.points.first()?, series.points.last()?);
@@ -98,7 +98,7 @@ fn nearest(sizes: &[usize], wanted: usize) -> Option<usize> {
     sizes.iter().copied().min_by(|&one, &other| distance(one).total_cmp(&distance(other)))
 }
 
-/// Returns the round trips of the most usual size: that nearest to 64 bytes, a cache line.
+/// Returns the round trips of the most usual size: the size nearest to 64 bytes, a cache line.
 pub(crate) fn usual<'c>(cases: &'c [Case<'c>]) -> Vec<&'c Case<'c>> {
     let plain = |case: &&Case<'_>| {
         case.manner.kind == "ping-pong" && case.manner.others.is_empty() && case.figure.summary.is_some()
@@ -108,7 +108,7 @@ pub(crate) fn usual<'c>(cases: &'c [Case<'c>]) -> Vec<&'c Case<'c>> {
     let all: Vec<usize> = cases.iter().filter(plain).map(Case::size).collect();
     let Some(size) = nearest(if of_strait.is_empty() { &all } else { &of_strait }, 64) else { return Vec::new() };
     let these: Vec<_> = cases.iter().filter(plain).filter(|case| case.size() == size).collect();
-    // If several files have such figures, the file that has most is used.
+    // If several files have such figures, the file with most of them is used.
     let count = |source: usize| these.iter().filter(|case| case.source == source).count();
     let Some(source) = distinct(these.iter().map(|case| case.source)).into_iter().max_by_key(|&source| count(source))
     else {
@@ -211,8 +211,8 @@ pub(crate) fn all(sources: &[Source], cases: &[Case<'_>]) -> Vec<Section> {
     ]
 }
 
-/// Returns plots of a metric over a parameter that varies, with one line for each mechanism; `None` if no plot has a
-/// line of two points.
+/// Returns plots of a metric over a varying parameter, with one line for each mechanism; `None` if no plot has a line
+/// of two points.
 fn sweep(
     set: &Set<'_>,
     open: bool,
@@ -274,8 +274,8 @@ fn is_open_loop(case: &Case<'_>) -> bool {
     matches!(case.manner.kind.as_str(), "open-loop" | "paced")
 }
 
-/// Returns the plots of the figures under load: at the same number of messages a second for all mechanisms, and at the
-/// same share of what each mechanism can do at most.
+/// Returns the plots of the figures under load: at an equal number of messages a second for all mechanisms, and at an
+/// equal share of the capacity of each mechanism.
 fn load(sources: &[Source], cases: Vec<&Case<'_>>) -> Vec<Family> {
     let (shares, rates): (Vec<_>, Vec<_>) = cases.into_iter().partition(|case| case.manner.kind == "open-loop");
     let key = |case: &Case<'_>| (case.source, case.manner.without("load").without("rate"), case.size());
@@ -348,8 +348,8 @@ fn across_name(number: &str) -> &'static str {
     }
 }
 
-/// Returns for each manner the cases of the sizes that say most: one near a cache line (64 bytes), and for plain round
-/// trips one near a page (4,096 bytes) too.
+/// Returns for each manner the cases of the most telling sizes: near a cache line (64 bytes), and for plain round
+/// trips also near a page (4,096 bytes).
 fn chosen<'c>(sources: &[Source], cases: &'c [Case<'c>]) -> Vec<Set<'c>> {
     let key = |case: &Case<'_>| (case.source, case.manner.clone(), case.size());
     let title = |case: &Case<'_>| format!("{}, {}{}", case.manner.title(), bytes(case.size()), of_file(sources, case));

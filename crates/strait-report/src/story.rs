@@ -27,7 +27,7 @@ pub(crate) fn machine(sources: &[Source]) -> String {
     format!("{}. Taken {}.", machines.join("; "), dates.first().map_or("", |date| date.as_str()))
 }
 
-/// Returns what a reader has to know before anything else, one warning for each entry.
+/// Returns the warnings for the reader, one for each entry.
 pub(crate) fn warnings(sources: &[Source]) -> Vec<String> {
     let mut out = Vec::new();
     let words = |source: &Source| source.results.machine.words();
@@ -38,7 +38,7 @@ pub(crate) fn warnings(sources: &[Source]) -> Vec<String> {
                 .to_owned(),
         );
     }
-    // Each warning appears once, with all files that it is about: nobody reads a wall of warnings.
+    // Each warning appears once, with all its files: nobody reads a wall of warnings.
     let those = |are: &dyn Fn(&Source) -> bool| sources.iter().filter(|source| are(source)).collect::<Vec<_>>();
     let stopped = those(&|source| !source.results.complete);
     if !stopped.is_empty() {
@@ -85,8 +85,8 @@ fn best<'a>(these: &[(&'a Case<'a>, Value1)], is: &dyn Fn(Mechanism) -> bool) ->
     fit.min_by(|(_, one), (_, other)| one.value.total_cmp(&other.value)).copied()
 }
 
-/// Returns a table of the most usual work in each condition: Strait, the best other mechanism that a program could use,
-/// and the lowest floor. `None` if that work was not measured.
+/// Returns a table of the most usual work in each condition: Strait, the best other usable mechanism, and the lowest
+/// floor. `None` if that work was not measured.
 pub(crate) fn summary(cases: &[Case<'_>]) -> Option<Table> {
     let usual = sections::usual(cases);
     let size = usual.first()?.size();
@@ -126,13 +126,13 @@ pub(crate) fn summary(cases: &[Case<'_>]) -> Option<Table> {
     Some(Table { caption, heads, rows: lines.into() })
 }
 
-/// Returns a note, with the word *disturbed* added if one of these figures is.
+/// Returns a note, with the word *disturbed* added if one of these figures is disturbed.
 fn with_doubt<const N: usize>(note: &str, cases: [&Case<'_>; N]) -> String {
     let doubt = if cases.iter().any(|case| case.is_doubtful()) { "disturbed" } else { "" };
     [note, doubt].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
 }
 
-/// Returns a cell that says how Strait's time compares with the other's, and whether the difference is more than noise.
+/// Returns a cell that compares Strait's time with the other's, and tells whether the difference is more than noise.
 fn factor(ours: Value1, theirs: Value1) -> Cell {
     let apart = ours.interval[0] > theirs.interval[1] || theirs.interval[0] > ours.interval[1];
     let certain = apart && ours.sure > 0.0 && theirs.sure > 0.0;
@@ -145,7 +145,7 @@ fn factor(ours: Value1, theirs: Value1) -> Cell {
     }
 }
 
-/// Returns the losses of Strait; if there is none, the comparisons that Strait wins by the least.
+/// Returns the losses of Strait; if there is none, the comparisons with the smallest advantage of Strait.
 pub(crate) fn defeats(sources: &[Source], cases: &[Case<'_>]) -> Defeats {
     let Losses { certain, unsure, closest, compared } = losses::find(cases);
     if compared == 0 {
@@ -301,7 +301,7 @@ fn date(seconds: u64) -> String {
     // Limits the year to four digits, whatever the file contains.
     let seconds = seconds.min(253_402_300_799);
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Days are counted from a first of March, so that a leap day is the last of its year.
+    // Days are counted from a first of March, so that a leap day is the last day of its year.
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

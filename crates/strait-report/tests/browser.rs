@@ -16,8 +16,8 @@ use strait_report::page;
 const WIDTHS: [u32; 3] = [360, 768, 1280];
 const HEIGHT: u32 = 14_000;
 
-/// A page that loads the report in frames of several widths and says what it found there. Scripts run only in this
-/// page; the report's own policy forbids scripts, so the report is looked at from outside.
+/// A page that loads the report in frames of several widths and reports what it found there. Scripts run only in this
+/// page; the report's own policy forbids scripts, so this page inspects the report from outside.
 const FRAMES: &str = r#"<!doctype html><meta charset="utf-8"><body>FRAMES<pre id="found"></pre><script>
 onload = () => {
   const found = [...document.querySelectorAll("iframe")].map(frame => {
@@ -53,7 +53,7 @@ fn browser() -> Option<PathBuf> {
     std::env::split_paths(&path).flat_map(|folder| names.map(|name| folder.join(name))).find(|file| file.is_file())
 }
 
-/// Runs the browser, and once more if that fails: browsers hang now and then on a busy machine, even when all work is
+/// Runs the browser, and once more after a failure: browsers sometimes hang on a busy machine, even after all work is
 /// done.
 fn run(browser: &Path, home: &Path, words: &[&str]) -> Vec<u8> {
     let mut output = try_to_run(browser, home, words);

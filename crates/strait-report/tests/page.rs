@@ -1,4 +1,4 @@
-//! Checks the contents of the page for made-up results, for which it is known what the page must say.
+//! Checks the contents of the page for made-up results with known content.
 
 mod common;
 
@@ -74,7 +74,7 @@ fn a_defeat_is_found_and_the_worst_stands_first() {
         losses.iter().filter_map(|row| row.split('|').nth(1)?.strip_suffix(" ×")?.parse().ok()).collect();
     assert!(factors.len() > 4 && factors.iter().all(|&factor| factor > 1.0), "{factors:?}");
     assert!(factors[..4].is_sorted_by(|one, other| one >= other), "{factors:?}");
-    // A bare floor that is ahead is no defeat.
+    // A bare floor that is ahead is not a loss.
     assert!(!losses.iter().any(|row| row.contains("bare")), "{losses:?}");
 }
 

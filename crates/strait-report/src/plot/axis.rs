@@ -1,4 +1,4 @@
-//! Axes of plots: where their marks are, and the labels of the marks.
+//! Axes of plots: the places and the labels of their marks.
 
 use std::ops::Range;
 
@@ -16,13 +16,13 @@ pub(crate) enum Unit {
     Count,
     /// A share of a whole, in percent.
     Share,
-    /// The share of all messages that were no slower: the distances between 0 %, 90 %, 99 %, … are equal.
+    /// The share of messages that were not slower: the distances between 0 %, 90 %, 99 %, … are equal.
     Nines,
     /// The rows of a list.
     Rows,
 }
 
-/// The values that are drawn on a logarithmic axis. A value outside came from a damaged file.
+/// The drawable values on a logarithmic axis. A value outside came from a damaged file.
 const DRAWN: Range<f64> = 1e-3..1e18;
 
 impl Unit {
@@ -32,7 +32,7 @@ impl Unit {
             Self::Time | Self::Count => DRAWN.contains(&value).then(|| value.log10()),
             Self::Bytes => DRAWN.contains(&value).then(|| value.log2()),
             Self::Share => (0.0..=1000.0).contains(&value).then_some(value),
-            // One of a million messages is slower than all others: six nines.
+            // The slowest of a million messages: six nines.
             Self::Nines => (0.0..1.0).contains(&value).then(|| -(1.0 - value).log10()),
             Self::Rows => value.is_finite().then_some(value),
         }
@@ -65,8 +65,7 @@ pub(crate) struct Axis {
 }
 
 impl Axis {
-    /// Returns an axis that has room for these values, with at most about `room` marks; `None` if no value can be
-    /// drawn.
+    /// Returns an axis with room for these values, and at most about `room` marks; `None` if no value can be drawn.
     pub(crate) fn over(unit: Unit, room: usize, values: impl IntoIterator<Item = f64>) -> Option<Self> {
         let values: Vec<f64> = values.into_iter().collect();
         let places: Vec<f64> = values.iter().filter_map(|&value| unit.place(value)).collect();

@@ -1,7 +1,7 @@
 //! The drawing backend for the library plotters: SVG whose elements have classes in place of colours.
 //!
-//! The page gives the classes their colours, with other colours on a dark page and in print, so one drawing serves for
-//! all. Each mark can carry words, which a browser shows when the reader points at the mark.
+//! The page gives the classes their colours, with other colours on a dark page and in print, so one drawing serves
+//! all three. Each mark can have a text, which a browser shows when the reader points at the mark.
 
 use std::cell::RefCell;
 use std::convert::Infallible;
@@ -16,8 +16,8 @@ use plotters_backend::{
 
 type Drawn = Result<(), DrawingErrorKind<Infallible>>;
 
-/// The number of units of the drawing in one unit of the page. Plotters rounds to whole units; without finer ones
-/// curves would look like stairs.
+/// The number of drawing units in a unit of the page. Plotters rounds to whole units; without finer units curves
+/// would look like stairs.
 pub(crate) const FINE: i32 = 10;
 
 /// The drawing and its current pen, shared by the backend and the code that changes the pen.
@@ -32,7 +32,7 @@ struct State {
 }
 
 impl Sheet {
-    /// Gives all further elements this class, and these words, which are shown when the reader points at them.
+    /// Gives all further elements this class, and this text, shown when the reader points at an element.
     pub(crate) fn pen(&self, class: &str, words: &str) {
         let mut state = self.0.borrow_mut();
         state.class = class.to_owned();

@@ -92,8 +92,8 @@ fn text(size: i32, across: HPos, down: VPos, bold: bool) -> TextStyle<'static> {
 /// The panic message of drawing calls. They cannot fail, because the sheet is a string.
 const DRAWN: &str = "drawing into memory";
 
-/// Returns a plot of the series over an axis; `None` if nothing can be drawn. `said` describes the plot for readers who
-/// cannot see it.
+/// Returns a plot of the series over an axis; `None` if nothing can be drawn. `said` describes the plot for blind
+/// readers.
 pub(crate) fn lines(frame: Frame, series: &[Series], said: &str) -> Option<String> {
     const HEIGHT: i32 = 250;
     let points = || series.iter().flat_map(|series| &series.points);
@@ -151,13 +151,13 @@ pub(crate) fn lines(frame: Frame, series: &[Series], said: &str) -> Option<Strin
     Some(svg(&sheet, HEIGHT, said))
 }
 
-/// Returns a list of times with a dot in each row, in the given order; `None` if nothing can be drawn. `said` describes
-/// the list for readers who cannot see it.
+/// Returns a list of times with a dot in each row, in the given order; `None` if nothing can be drawn. `said`
+/// describes the list for blind readers.
 pub(crate) fn list(rows: &[Row], said: &str) -> Option<String> {
     const ROW: i32 = 20;
     const ROOM: i32 = 58;
     let rows: Vec<&Row> = rows.iter().filter(|row| Unit::Time.place(row.value).is_some()).collect();
-    // Names get the room that they need, as long as there is room for the dots.
+    // Names get as much room as they need, as long as there is room for the dots.
     let letters = rows.iter().map(|row| row.title.chars().count() as i32).max()?;
     let names = (12 + letters * 13 / 2).clamp(90, 200);
     let ends = rows.iter().flat_map(|row| [row.value, row.interval[0], row.interval[1]]);
@@ -209,7 +209,7 @@ pub(crate) fn list(rows: &[Row], said: &str) -> Option<String> {
     Some(svg(&sheet, height, said))
 }
 
-/// Removes points that are so near to the line through their neighbours that no reader would see them.
+/// Removes points so near to the line through their neighbours that no reader would see them.
 fn straighten(path: &mut Vec<(f64, f64)>) {
     let mut index = 1;
     while index + 1 < path.len() {

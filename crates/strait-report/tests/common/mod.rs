@@ -1,4 +1,4 @@
-//! Results such as a suite would give, but the same each time: made up by a simple rule, and some of them spoiled.
+//! Results like those of a suite, but equal each time: made up by a simple rule, and some of them spoiled.
 
 #![allow(dead_code, unreachable_pub, missing_docs, reason = "each test uses a part of it")]
 
@@ -24,9 +24,9 @@ fn rule(work: &Work) -> f64 {
         (Wait::Block, _) => 30_000.0,
     };
     let index = CATALOGUE.iter().position(|&mechanism| mechanism == work.mechanism).unwrap();
-    // Strait is first in the catalogue, and the fastest, ...
+    // Strait is first in the catalogue, and the fastest but for the case below.
     let mut factor = 1.0 + 0.3 * index as f64;
-    // ... but a pipe beats it where both sleep on one processor.
+    // But a pipe is faster than Strait when both sides sleep on one processor.
     if work.mechanism == Mechanism::PIPE && work.wait == Wait::Block && matches!(work.placement, Placement::Same(_)) {
         factor = 0.5;
     }
