@@ -249,6 +249,17 @@ impl Link {
     /// from now on. Does nothing on a local link and on a link that is down.
     #[cold]
     pub(crate) fn probe(&self) {
+        self.ask(true);
+    }
+
+    /// As [`Link::probe`], but asks about the process only if this process has not asked within the last
+    /// [`PROBE_EVERY`]. That question costs five system calls; whether the socket is open costs one, and tells of most
+    /// deaths. For calls that a program makes again and again.
+    pub(crate) fn probe_for_less(&self) {
+        self.ask(self.is_due());
+    }
+
+    fn ask(&self, about_process: bool) {
         if self.is_local() || self.is_down() {
             return;
         }
@@ -262,7 +273,7 @@ impl Link {
             self.leave();
         }
         let has_hung_up = || self.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.hung_up);
-        if has_hung_up() || self.life.process.is_over() {
+        if has_hung_up() || (about_process && self.life.process.is_over()) {
             self.fail(Error::PeerClosed);
         }
     }

@@ -17,6 +17,7 @@ use crate::blocked_on;
 use crate::channel::NOWHERE;
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::lane::waiter::SLICE;
 use crate::link::liveness::{self, Watch};
 use crate::link::{InUse, Link, ListenerSet, PAUSE, SocketBlockedOn};
 use crate::os::epoll::Wanted;
@@ -36,7 +37,8 @@ const WATCHED: usize = 64;
 const SOME_LINKS: usize = 8;
 
 /// The share of the waits of a wait set that also receive from the sockets, even if members are queued: one in this
-/// many.
+/// many. A wait does so too if the last receive from the sockets was [`SLICE`] ago: only a socket tells of a death, and
+/// a program may wait seldom.
 const SOCKETS_EVERY: u64 = 64;
 
 /// The time after which a wait set tries again an action that failed for lack of room in a socket, of descriptors or of
@@ -72,6 +74,10 @@ const FIRST_FD: u64 = 1 << 62;
 /// [`Error::Signalled`] if a signal has ended the wait.
 fn nothing(deadline: Deadline) -> Result<usize, Error> {
     if deadline.has_passed() { Ok(0) } else { signals::check().map(|()| 0) }
+}
+
+fn now_in_milliseconds() -> u64 {
+    os::coarse_time().as_millis() as u64
 }
 
 /// A link on which a wait set has members registered, with the state in which the set watches the link.
@@ -127,6 +133,8 @@ pub(crate) struct SharedSet {
     /// Used if there are more links than [`SOME_LINKS`].
     turn: AtomicU64,
     calls: AtomicU64,
+    /// The time at which a thread last looked at the sockets, in milliseconds of [`os::coarse_time`].
+    heard: AtomicU64,
     /// The number of threads that sleep in a wait on the wait set, or are about to.
     asleep: AtomicUsize,
     /// The CPU on which the peer of the member that was armed last ran at the time: its number plus 1, 0 if unknown, or
@@ -184,6 +192,7 @@ impl SharedSet {
             next_fd: AtomicU64::new(FIRST_FD),
             turn: AtomicU64::new(0),
             calls: AtomicU64::new(0),
+            heard: AtomicU64::new(0),
             asleep: AtomicUsize::new(0),
             peer_cpu: AtomicU32::new(NOWHERE),
             polled: AtomicBool::new(false),
@@ -341,7 +350,7 @@ impl SharedSet {
             // A thread that calls `wait` is no driver, or a driver that no longer polls.
             self.polling.store(false, Ordering::SeqCst);
         }
-        if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
+        if self.is_due_to_hear() {
             self.sleep_and_drain(Asleep::new(&self.asleep), Some(Duration::ZERO), false)?;
         }
         let mut yielded = false;
@@ -406,6 +415,13 @@ impl SharedSet {
                 return nothing(deadline);
             }
         }
+    }
+
+    /// Counts one wait or look, and returns whether it should receive from the sockets even if members are queued.
+    fn is_due_to_hear(&self) -> bool {
+        let calls = self.calls.fetch_add(1, Ordering::Relaxed);
+        calls % SOCKETS_EVERY == SOCKETS_EVERY - 1
+            || now_in_milliseconds().saturating_sub(self.heard.load(Ordering::Relaxed)) >= SLICE.as_millis() as u64
     }
 
     /// Notes on which CPU the peer of a member ran when the member was armed.
@@ -760,6 +776,7 @@ impl SharedSet {
     ) -> Result<bool, Error> {
         let mut room = [const { std::mem::MaybeUninit::uninit() }; 64];
         let mut found = false;
+        self.heard.store(now_in_milliseconds(), Ordering::Relaxed);
         for number in epoll::wait(&self.epoll, &mut room, limit)? {
             // The calling thread need not wake itself for events that it finds.
             drop(asleep.take());

@@ -1,6 +1,7 @@
 //! Tests of level registrations, and of the descriptor of a wait set.
 
 use std::os::fd::AsFd;
+use std::time::Duration;
 
 use crate::common::{DEADLINE, Watched, spawn};
 use crate::roles::{Random, add_all, begin, channels, done, fill, ready, tell, tell_from};
@@ -217,4 +218,26 @@ fn ready_members_take_turns() {
         calls += 1;
     }
     assert!(calls <= 6, "the member was reported only after {calls} waits");
+}
+
+/// Shows that a program that waits seldom is told of a death within a few waits, although another member is always
+/// ready: each wait takes longer than a look at the sockets may be delayed.
+#[test]
+fn a_death_is_told_beside_a_member_that_is_always_ready() {
+    let (mut actor, hub) = spawn("hub");
+    let (theirs, ours) = Channel::pair().unwrap();
+    theirs.send(b"unread").unwrap();
+    let set = WaitSet::new().unwrap();
+    set.add(&ours, 1, Interest::Readable, Mode::Level).unwrap();
+    set.add(&hub, 2, Interest::Readable, Mode::Level).unwrap();
+    let mut events = Vec::new();
+    assert_eq!(set.wait(&mut events, DEADLINE), Ok(1));
+    actor.0.kill().unwrap();
+    actor.0.wait().unwrap();
+    for _ in 0..3 {
+        // The work of the program for its other clients.
+        std::thread::sleep(Duration::from_millis(30));
+        set.wait(&mut events, Deadline::NOW).unwrap();
+    }
+    assert!(events.iter().any(|event| event.key() == 2), "{events:?}");
 }

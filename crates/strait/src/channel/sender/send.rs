@@ -525,7 +525,7 @@ impl End {
             return false;
         }
         let Ok(mut tx) = self.tx.lock(Deadline::NOW) else { return false };
-        tx.lane.probe();
+        tx.lane.current_link().probe_for_less();
         for _ in 0..MOST_LANES {
             match (tx.ended(), tx.producer.ended()) {
                 (Some(error), _) => return error == Error::PeerClosed,

@@ -6,21 +6,20 @@
 //! system call on either side. Before the driver sleeps, it records that it no longer polls, and then looks once more:
 //! at the queue, at the notification areas and at the sockets. The last look finds everything that happened before;
 //! everything later makes the descriptor readable.
-//! later makes the descriptor readable.
 
 use std::sync::atomic::Ordering;
 use std::time::Duration;
 
-use super::{Asleep, Event, PASSES, SOCKETS_EVERY, SharedSet};
+use super::{Asleep, Event, PASSES, SharedSet};
 use crate::error::Error;
 use crate::link::ListenerSet;
 
 impl SharedSet {
     /// Polls the wait set for its driver, which will poll again soon: adds an event for each ready member to `events`,
-    /// up to `limit` events. One call out of [`SOCKETS_EVERY`] also receives from the sockets.
+    /// up to `limit` events. Now and then a call also receives from the sockets.
     pub(in crate::wait_set) fn look(&self, events: &mut Vec<Event>, limit: usize) -> Result<(), Error> {
         self.polling.store(true, Ordering::SeqCst);
-        if self.calls.fetch_add(1, Ordering::Relaxed) % SOCKETS_EVERY == SOCKETS_EVERY - 1 {
+        if self.is_due_to_hear() {
             self.sleep_and_drain(Asleep::new(&self.asleep), Some(Duration::ZERO), false)?;
         }
         self.find(events, limit);

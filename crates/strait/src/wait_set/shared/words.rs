@@ -9,7 +9,6 @@
 //! that dies does not. So a sleep on words is short. A sleep that outlasts [`SLICE`] goes on in epoll, and later sleeps
 //! begin in epoll as long as sleeps are long. A thread that is woken sooner each time, for something or for nothing,
 //! looks at the sockets once in each [`SLICE`] before it sleeps again.
-//! the sockets once in each [`SLICE`] before it sleeps again.
 
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::{Arc, Mutex};
