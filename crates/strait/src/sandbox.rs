@@ -27,8 +27,28 @@
 //! assert!(names.contains(&"futex"));
 //! ```
 //!
-//! Two system calls need a look at their arguments for a filter as narrow as possible: `prlimit64` only reads (its
-//! third argument is 0), and `mmap` and `mprotect` never make memory executable.
+//! # Arguments
+//!
+//! Some of the calls let a process act on other processes, if a filter allows the calls with any arguments. The process
+//! could, for example, lower the limits of its parent (`prlimit64`), have the kernel send its parent a signal
+//! (`fcntl(F_SETOWN)`), or send to any datagram socket of the machine (`socketpair`). [`SystemCall::arguments`] says
+//! with which arguments the library makes such a call. A filter that allows just these arguments, here with the crate
+//! `seccompiler`:
+//!
+//! ```ignore
+//! let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
+//! for call in SYSCALLS.running {
+//!     for way in call.arguments {
+//!         let compare = |a: &Argument| SeccompCondition::new(a.index, Qword, MaskedEq(a.mask), a.value);
+//!         let conditions = way.iter().map(compare).collect::<Result<_, _>>()?;
+//!         rules.entry(call.number).or_default().push(SeccompRule::new(conditions)?);
+//!     }
+//!     // A call without rules is allowed with any arguments.
+//!     rules.entry(call.number).or_default();
+//! }
+//! ```
+//!
+//! The guide *A plug-in host with seccomp* has the whole program.
 //!
 //! [`Channel::pair`]: crate::Channel::pair
 //! [`Channel::over`]: crate::Channel::over
@@ -41,6 +61,38 @@ pub struct SystemCall {
     pub name: &'static str,
     /// The number that seccomp compares.
     pub number: i64,
+    /// The arguments with which the library makes the call: a list of ways. A filter should allow the call if every
+    /// argument of one way fits. An empty list: any arguments. A call in two lists of [`SYSCALLS`] has ways in both.
+    pub arguments: &'static [&'static [Argument]],
+}
+
+/// An argument of a system call. The argument fits if `argument & mask == value`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+#[non_exhaustive]
+pub struct Argument {
+    /// The place of the argument, from 0 on.
+    pub index: u8,
+    /// The bits of the argument that count.
+    pub mask: u64,
+    /// The value that these bits must have.
+    pub value: u64,
+}
+
+impl Argument {
+    /// An argument of type `int` that must have this value. The upper half of its register may hold anything.
+    const fn int(index: u8, value: i32) -> Self {
+        Self { index, mask: u32::MAX as u64, value: value as u32 as u64 }
+    }
+
+    /// An argument of type `int` that must lack these bits.
+    const fn without(index: u8, bits: i32) -> Self {
+        Self { index, mask: bits as u32 as u64, value: 0 }
+    }
+
+    /// A pointer that must be null.
+    const fn null(index: u8) -> Self {
+        Self { index, mask: u64::MAX, value: 0 }
+    }
 }
 
 /// Lists of system calls by what a process does after its filter is active.
@@ -60,6 +112,10 @@ pub struct SystemCalls {
     /// until the process ends, except those of a few harmless kinds; and
     /// [`Region::reader`](crate::region::Region::reader) fails. Some are in [`connecting`](Self::connecting) too, and a
     /// process that connects must allow those.
+    ///
+    /// A filter may kill for `open` and `openat` if the process makes no `Region::reader`, and drops no message with
+    /// handles that it has not taken, for example because it [accepts no
+    /// descriptors](crate::Options::accept_descriptors).
     pub dispensable: &'static [SystemCall],
 }
 
@@ -75,37 +131,63 @@ impl std::fmt::Debug for SystemCalls {
     }
 }
 
-/// Returns a list of system calls.
+/// Returns a list of system calls, each with the ways of its arguments if it has any.
 macro_rules! calls {
-    ($($(#[$when:meta])* $name:ident $number:ident),* $(,)?) => {
-        &[$($(#[$when])* SystemCall { name: stringify!($name), number: libc::$number as i64 }),*]
+    ($($(#[$when:meta])* $name:ident $number:ident $($arguments:expr)?),* $(,)?) => {
+        &[$($(#[$when])* SystemCall {
+            name: stringify!($name),
+            number: libc::$number as i64,
+            arguments: calls!(@ways $($arguments)?),
+        }),*]
     };
+    (@ways) => { &[] };
+    (@ways $arguments:expr) => { $arguments };
 }
+
+/// Memory that no instruction is fetched from.
+const NO_CODE: &[&[Argument]] = &[&[Argument::without(2, libc::PROT_EXEC)]];
+
+/// A Unix socket that sends to its peer alone: through a datagram socket a process can send to any other.
+const UNIX_SEQPACKET: &[&[Argument]] = &[&[
+    Argument::int(0, libc::AF_UNIX),
+    Argument {
+        index: 1,
+        mask: !(libc::SOCK_CLOEXEC | libc::SOCK_NONBLOCK) as u32 as u64,
+        value: libc::SOCK_SEQPACKET as u64,
+    },
+]];
 
 /// The system calls that a sandbox must allow, for each phase. [The module](self) has an example.
 pub const SYSCALLS: SystemCalls = SystemCalls {
     running: calls![
         // The allocator's memory, and shared memory.
         brk SYS_brk,
-        mmap SYS_mmap,
+        mmap SYS_mmap NO_CODE,
         mremap SYS_mremap,
         munmap SYS_munmap,
-        mprotect SYS_mprotect,
+        mprotect SYS_mprotect NO_CODE,
         madvise SYS_madvise,
         memfd_create SYS_memfd_create,
         ftruncate SYS_ftruncate,
         pread64 SYS_pread64,
         pwrite64 SYS_pwrite64,
-        fcntl SYS_fcntl,
+        fcntl SYS_fcntl &[
+            &[Argument::int(1, libc::F_DUPFD_CLOEXEC)],
+            &[Argument::int(1, libc::F_GETFD)],
+            &[Argument::int(1, libc::F_SETFD)],
+            &[Argument::int(1, libc::F_GETFL)],
+            &[Argument::int(1, libc::F_ADD_SEALS)],
+            &[Argument::int(1, libc::F_GET_SEALS)],
+        ],
         fstat SYS_fstat,
         fstatfs SYS_fstatfs,
-        prlimit64 SYS_prlimit64,
+        prlimit64 SYS_prlimit64 &[&[Argument::int(0, 0), Argument::null(2)]],
         close SYS_close,
         // Links.
         sendmsg SYS_sendmsg,
         recvmsg SYS_recvmsg,
         recvfrom SYS_recvfrom,
-        socketpair SYS_socketpair,
+        socketpair SYS_socketpair UNIX_SEQPACKET,
         getsockopt SYS_getsockopt,
         setsockopt SYS_setsockopt,
         getpeername SYS_getpeername,
@@ -145,10 +227,15 @@ pub const SYSCALLS: SystemCalls = SystemCalls {
         fchmod SYS_fchmod,
     ],
     connecting: calls![
+        fcntl SYS_fcntl &[
+            &[Argument::int(1, libc::F_SETFL)],
+            &[Argument::int(1, libc::F_SETLK)],
+            &[Argument::int(1, libc::F_SETLKW)],
+        ],
         openat SYS_openat,
         #[cfg(target_arch = "x86_64")]
         open SYS_open,
-        socket SYS_socket,
+        socket SYS_socket UNIX_SEQPACKET,
         bind SYS_bind,
         listen SYS_listen,
         accept4 SYS_accept4,

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::fs::PermissionsExt;
@@ -15,14 +16,14 @@ use strait::call::CallEnd;
 use strait::meet::Connector;
 use strait::pipe::DataPipe;
 use strait::region::{Region, RegionOptions, RegionWriter};
-use strait::sandbox::{SYSCALLS, SystemCall};
+use strait::sandbox::{Argument, SYSCALLS, SystemCall};
 use strait::task::Reactor;
 use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, CommandExt, Error, Handle, Listener, Outgoing};
 
 #[test]
 fn child() {
-    common::play(&[("locked up", locked_up)]);
+    common::play(&[("locked up", locked_up), ("attacks", attacks)]);
 }
 
 /// A wait that is long enough for the library to sleep in each of its ways.
@@ -151,20 +152,117 @@ fn connects(directory: &Path) {
     assert_eq!(other.recv_by(DEADLINE).unwrap().bytes(), b"connected");
 }
 
+/// Allows this thread the system calls of `calls` only with the arguments that the library uses. For others, the filter
+/// gives `otherwise`.
+fn allow_arguments<'a>(calls: impl Iterator<Item = &'a SystemCall>, otherwise: u32) {
+    let mut ways: BTreeMap<i64, Vec<&[Argument]>> = BTreeMap::new();
+    calls.filter(|call| !call.arguments.is_empty()).for_each(|call| {
+        ways.entry(call.number).or_default().extend(call.arguments);
+    });
+    let step = |code: u32, jump_else: usize, k: u32| libc::sock_filter {
+        code: code as u16,
+        jt: 0,
+        jf: u8::try_from(jump_else).unwrap(),
+        k,
+    };
+    let load = |offset: u32| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, offset);
+    let equal = |value: u32, jump_else| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jump_else, value);
+    let mut filter = Vec::new();
+    for (number, ways) in ways {
+        let mut body = Vec::new();
+        for way in ways {
+            // The steps of one way. Each comparison that fails jumps over the rest of them.
+            let mut halves = Vec::new();
+            for argument in way {
+                let offset = 16 + 8 * u32::from(argument.index);
+                halves.push((offset, argument.mask as u32, argument.value as u32));
+                halves.push((offset + 4, (argument.mask >> 32) as u32, (argument.value >> 32) as u32));
+            }
+            let len = 3 * halves.len() + 1;
+            for (index, (offset, mask, value)) in halves.into_iter().enumerate() {
+                body.push(load(offset));
+                body.push(step(libc::BPF_ALU | libc::BPF_AND | libc::BPF_K, 0, mask));
+                body.push(equal(value, len - 3 * (index + 1)));
+            }
+            body.push(step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW));
+        }
+        body.push(step(libc::BPF_RET | libc::BPF_K, 0, otherwise));
+        filter.push(load(0));
+        filter.push(equal(number as u32, body.len()));
+        filter.append(&mut body);
+    }
+    filter.push(step(libc::BPF_RET | libc::BPF_K, 0, libc::SECCOMP_RET_ALLOW));
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: no memory is involved.
+    assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
+    // SAFETY: the program and its filter live until the call returns; the kernel copies them.
+    let set = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
+    assert_eq!(set, 0);
+}
+
+/// Activates the filters for the phase *running*, and then tries what would reach other processes.
+fn attacks(_: &str) {
+    // SAFETY: each call gets pointers to locals, or null pointers.
+    let play = || unsafe {
+        let channel = common::parent();
+        let mut pair = [0; 2];
+        let parent = libc::getppid();
+        let fd = libc::eventfd(0, libc::EFD_CLOEXEC);
+        allow_arguments(SYSCALLS.running.iter(), libc::SECCOMP_RET_ERRNO | libc::EPERM as u32);
+        let few = libc::rlimit { rlim_cur: 3, rlim_max: 3 };
+        let old = std::ptr::null_mut::<libc::rlimit>();
+        let resource = libc::RLIMIT_NOFILE;
+        let refused = [
+            libc::syscall(libc::SYS_prlimit64, parent, resource, &raw const few, old),
+            libc::syscall(libc::SYS_prlimit64, 0, resource, &raw const few, old),
+            libc::syscall(libc::SYS_prlimit64, parent, resource, old, &raw mut pair),
+            libc::fcntl(fd, libc::F_SETOWN, parent).into(),
+            libc::fcntl(fd, libc::F_SETFL, libc::O_ASYNC).into(),
+            libc::socketpair(libc::AF_UNIX, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, 0, pair.as_mut_ptr()).into(),
+            libc::socketpair(libc::AF_UNIX, libc::SOCK_STREAM, 0, pair.as_mut_ptr()).into(),
+            libc::mmap(
+                std::ptr::null_mut(),
+                4096,
+                libc::PROT_READ | libc::PROT_EXEC,
+                libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+                -1,
+                0,
+            ) as i64,
+        ];
+        assert_eq!(refused, [-1; 8]);
+        assert_eq!(std::io::Error::last_os_error().raw_os_error(), Some(libc::EPERM));
+        channel.send_by(b"still here", DEADLINE).unwrap();
+    };
+    // The test harness makes other calls, so the process exits here.
+    let status = i32::from(std::panic::catch_unwind(play).is_err());
+    // SAFETY: `_exit` does not return; nothing of this process is used after the call.
+    unsafe { libc::_exit(status) }
+}
+
+#[test]
+fn the_arguments_let_a_locked_up_process_reach_no_other() {
+    let (child, channel) = command("attacks", "").spawn_with_channel().unwrap();
+    let actor = Actor(child);
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"still here");
+    actor.wait_for_success();
+}
+
 /// Activates a filter for the phase that the first word names, and uses the library; the second word is a directory.
 fn locked_up(argument: &str) {
     let (phase, directory) = argument.split_once(' ').unwrap();
     let directory = Path::new(directory);
     let file = File::open(std::env::current_exe().unwrap()).unwrap();
     let numbers = |calls: &[SystemCall]| calls.iter().map(|call| call.number).collect::<Vec<_>>();
-    let (mut allowed, refused) = (numbers(SYSCALLS.running), numbers(SYSCALLS.dispensable));
-    match phase {
-        "regions" => allowed.extend(numbers(SYSCALLS.with_regions)),
-        "connecting" => allowed.extend(numbers(SYSCALLS.connecting)),
-        _ => {}
-    }
+    let more = match phase {
+        "regions" => SYSCALLS.with_regions,
+        "connecting" => SYSCALLS.connecting,
+        _ => &[],
+    };
+    let calls = || SYSCALLS.running.iter().chain(more);
+    let (allowed, refused) = (calls().map(|call| call.number).collect::<Vec<_>>(), numbers(SYSCALLS.dispensable));
     let play = || {
         let early = (phase != "connecting").then(common::parent);
+        allow_arguments(calls(), libc::SECCOMP_RET_TRAP);
         allow_only(&allowed, &refused);
         let channel = early.unwrap_or_else(common::parent);
         runs(&channel, &file);
@@ -224,7 +322,7 @@ fn the_lists_are_complete_and_apart() {
     let lists = [SYSCALLS.running, SYSCALLS.with_regions, SYSCALLS.connecting, SYSCALLS.dispensable];
     let all: Vec<_> = lists.iter().copied().flatten().map(|call| call.name).collect();
     let twice: Vec<_> = all.iter().filter(|name| all.iter().filter(|other| other == name).count() > 1).collect();
-    assert!(twice.iter().all(|name| ["fchmod", "open", "openat"].contains(name)), "{twice:?}");
+    assert!(twice.iter().all(|name| ["fchmod", "fcntl", "open", "openat"].contains(name)), "{twice:?}");
     for call in lists.iter().copied().flatten() {
         assert!(call.number >= 0 && call.number < 1000, "{call:?}");
     }

@@ -7,9 +7,11 @@
 
 #include <strait/strait.hpp>
 
+#include <fcntl.h>
 #include <linux/audit.h>
 #include <linux/filter.h>
 #include <linux/seccomp.h>
+#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
@@ -35,6 +37,24 @@ namespace {
 // The system calls of the plug-in itself: for descriptors that it has. The library names its own.
 constexpr std::int64_t own[] = {__NR_lseek};
 
+// The arguments of some calls of the library: with others, the plug-in could change the limits of its host, or have the
+// kernel send its host a signal. Each call must have one of the values in those bits of a half of an argument.
+struct Rule {
+    unsigned call;
+    unsigned half; // of the arguments: 0 is the lower half of the first, 1 the upper half.
+    unsigned bits;
+    std::vector<unsigned> values;
+};
+const std::vector<Rule> rules{
+    {__NR_mmap, 4, PROT_EXEC, {0}},
+    {__NR_mprotect, 4, PROT_EXEC, {0}},
+    {__NR_fcntl, 2, ~0U, {F_DUPFD_CLOEXEC, F_GETFD, F_SETFD, F_GETFL, F_ADD_SEALS, F_GET_SEALS}},
+    {__NR_prlimit64, 0, ~0U, {0}},
+    {__NR_prlimit64, 4, ~0U, {0}},
+    {__NR_prlimit64, 5, ~0U, {0}},
+    {__NR_socketpair, 2, ~unsigned{SOCK_CLOEXEC | SOCK_NONBLOCK}, {SOCK_SEQPACKET}},
+};
+
 // Permits only the system calls of the library and of the plug-in from now on. Some fail; any other one kills the process.
 bool lock_up() {
     // No new files, no core dump, limited memory and time; an executed program gets no more rights than this process.
@@ -48,14 +68,19 @@ bool lock_up() {
         BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, arch)),
         BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, ARCHITECTURE, 1, 0),
         BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
-        // mmap with PROT_EXEC, the third argument.
-        BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, __NR_mmap, 0, 4),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, args[2])),
-        BPF_JUMP(BPF_JMP | BPF_JSET | BPF_K, 4, 0, 1),
-        BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS),
-        BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)),
     };
+    for (const auto &[call, half, bits, values] : rules) {
+        const auto count = static_cast<unsigned char>(values.size());
+        filter.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)));
+        filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, call, 0, static_cast<unsigned char>(count + 3)));
+        filter.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, static_cast<unsigned>(offsetof(seccomp_data, args)) + 4 * half));
+        filter.push_back(BPF_STMT(BPF_ALU | BPF_AND | BPF_K, bits));
+        for (unsigned char at = 0; at < count; ++at) {
+            filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, values[at], static_cast<unsigned char>(count - at), 0));
+        }
+        filter.push_back(BPF_STMT(BPF_RET | BPF_K, SECCOMP_RET_KILL_PROCESS));
+    }
+    filter.push_back(BPF_STMT(BPF_LD | BPF_W | BPF_ABS, offsetof(seccomp_data, nr)));
     const auto answer = [&filter](const auto &numbers, unsigned with) {
         for (const auto number : numbers) {
             filter.push_back(BPF_JUMP(BPF_JMP | BPF_JEQ | BPF_K, static_cast<unsigned>(number), 0, 1));

@@ -375,6 +375,9 @@ impl Channel {
     /// Returns the identity of the process at the other end, as the kernel reports it; `None` before the peer has
     /// opened its side. Within one process, returns the identity of this process.
     ///
+    /// The identity comes over the socket between the two processes, and messages do not. So if another process has
+    /// passed the end on, the identity may be missing for some milliseconds after the first message.
+    ///
     /// # Errors
     /// [`Error::Forked`], [`Error::BadPeer`].
     pub fn peer(&self) -> Result<Option<Peer>, Error> {
