@@ -501,7 +501,7 @@ impl Message {
     /// Makes the message empty, but retains the memory of its buffer. Destructors of values and callbacks are deferred,
     /// so the caller may hold locks.
     #[inline]
-    pub(crate) fn clear(&mut self) {
+    pub(crate) fn clear_deferred(&mut self) {
         self.bytes.clear();
         self.origin = Origin::NOWHERE;
         if self.has_more_than_bytes() {
@@ -509,12 +509,14 @@ impl Message {
         }
     }
 
-    /// Makes the message empty, retains the memory of its buffer, and runs deferred destructors and callbacks. The
-    /// caller holds no lock.
+    /// Makes the message empty: drops the bytes, and closes the handles that were not taken. Keeps the memory of the
+    /// buffer for the next [`recv_message`](crate::Channel::recv_message).
+    ///
+    /// The handles are closed without blocking: a thread of the library closes a descriptor whose close may take long.
     #[inline]
-    pub(crate) fn clear_and_run_deferred(&mut self) {
+    pub fn clear(&mut self) {
         let has_deferred = self.has_more_than_bytes();
-        self.clear();
+        self.clear_deferred();
         if has_deferred {
             deferred::run();
         }
@@ -713,6 +715,15 @@ impl Received {
     /// did arrive were closed; the bytes are intact.
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
         self.arrived.take()
+    }
+
+    /// Takes the handle with this index, and leaves the others in the message: the indices of later handles decrease by
+    /// one. Returns `None` if the message has no handle with this index.
+    ///
+    /// # Errors
+    /// As [`Received::take_handles`].
+    pub fn take_handle(&mut self, index: usize) -> Result<Option<Handle>, Error> {
+        self.arrived.take_one(index)
     }
 
     /// Returns the identity of the process that sent this message, as

@@ -92,8 +92,8 @@ pub(crate) struct Member {
     /// The conditions of a trap (a callback that is due when a condition is met), which replace the interest; `None`
     /// for a member without a trap.
     conditions: Option<Conditions>,
-    /// Everything that the tasks that wait to send from the member's end are blocked on. `None` if no task has noted an
-    /// obstacle, which stands for room for a small message.
+    /// Everything that the sends are blocked on for which tasks, or a program with [`await_room`](super::WaitSet::await_room),
+    /// wait. `None` if no obstacle is noted, which stands for room for a small message.
     blocked: Mutex<Option<BlockedSends>>,
     /// Whether the member is in the queue of its wait set. Cleared before the wait set looks at the member, so that a
     /// later notification queues the member again.
@@ -198,6 +198,14 @@ impl Member {
         *unpoisoned(&self.blocked) = Some(blocked);
         // The registrations on other links served the former obstacles of the tasks.
         self.leave_other_links(self.set.upgrade().as_ref());
+    }
+
+    /// Removes the note of what sends are blocked on, if there is one: the member is writable again when there is room
+    /// for a small message.
+    pub(super) fn forget_blocked(&self) {
+        if unpoisoned(&self.blocked).take().is_some() {
+            self.leave_other_links(self.set.upgrade().as_ref());
+        }
     }
 
     /// Returns the wait set of the member; `None` if the set was dropped or closed.

@@ -38,7 +38,7 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::sync::atomic::Ordering;
 use std::sync::{Arc, Weak};
 
-use crate::blocked_on::BlockedSends;
+use crate::blocked_on::{self, BlockedSends};
 use crate::channel::{Channel, Conditions, End, Ready};
 use crate::deadline::Deadline;
 use crate::deferred;
@@ -291,6 +291,7 @@ impl WaitSet {
         self.shared.born.check()?;
         let parts = source.parts();
         let member = self.member_of(&parts)?;
+        member.forget_blocked();
         let before = member.set_terms(Terms::new(key, parts.interest(interest), mode));
         let was_armed = member.rearm();
         let looked = match self.look_at(&member) {
@@ -304,6 +305,59 @@ impl WaitSet {
             _ => Ok(()),
         };
         deferred::run_if_failed(looked)
+    }
+
+    /// Arms `source` for one event: that the send that has just failed with [`Error::WouldBlock`] in this thread may
+    /// succeed now. `source` is then a [one-shot](Mode::OneShot) member with the interest [`Interest::Writable`] and the
+    /// given key, until [`modify`](Self::modify) changes that. Does not block.
+    ///
+    /// Call this right after a send with [`Deadline::NOW`] from `source`. The event comes when what that send lacked may
+    /// be there: room for this message, and not only for a small one. The event also comes when a send would fail at
+    /// once, and may come early. Then send again, and call this again if that fails with [`Error::WouldBlock`]. If no
+    /// such send has failed in this thread, the event comes when there is room for a small message.
+    ///
+    /// ```
+    /// use strait::{Channel, Deadline, Error};
+    /// use strait::wait::{Interest, Mode, WaitSet};
+    /// let (ours, theirs) = Channel::pair()?;
+    /// let set = WaitSet::new()?;
+    /// set.add(&ours, 7, Interest::Readable, Mode::Level)?;
+    /// let message = [0; 60 << 10];
+    /// while ours.try_send(&message).is_ok() {}
+    /// set.await_room(&ours, 7)?;
+    /// // There is room for a small message: with `Interest::Writable`, the set would report the channel all the time.
+    /// assert!(ours.is_writable());
+    /// let mut events = Vec::new();
+    /// assert_eq!(set.wait(&mut events, Deadline::NOW)?, 0);
+    /// while theirs.try_recv().is_ok() {}
+    /// assert_eq!(set.wait(&mut events, Deadline::NEVER)?, 1);
+    /// ours.try_send(&message)?;
+    /// set.modify(&ours, 7, Interest::Readable, Mode::Level)?;
+    /// # Ok::<(), Error>(())
+    /// ```
+    ///
+    /// # Errors
+    /// [`Error::NotInSet`] if the source is not in the wait set; [`Error::Forked`]. An error leaves the registration
+    /// unchanged.
+    pub fn await_room(&self, source: &impl Source, key: u64) -> Result<(), Error> {
+        self.shared.born.check()?;
+        let mut blocked = BlockedSends::default();
+        blocked.add(blocked_on::take());
+        let parts = source.parts();
+        let member = self.member_of(&parts)?;
+        // No event that was due for the old interest is reported for the new one.
+        member.disarm();
+        if let Parts::End(EndParts { gate: None, .. }) = parts {
+            member.set_blocked(blocked);
+        }
+        member.set_terms(Terms::new(key, parts.interest(Interest::Writable), Mode::OneShot));
+        member.rearm();
+        // If the peer cannot be told now how to notify the member, the next wait tries again.
+        if self.look_at(&member).is_err() {
+            member.notify();
+        }
+        deferred::run();
+        Ok(())
     }
 
     /// Removes `source` from the wait set. Waits that begin after the call report nothing for the source; a wait in

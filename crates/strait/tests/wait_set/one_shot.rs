@@ -1,11 +1,12 @@
 //! Tests of one-shot registrations.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
+use std::time::Duration;
 
 use crate::common::{DEADLINE, spawn, wait_until};
 use crate::roles::{add_all, channels, ready, tell};
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, Deadline};
+use strait::{Channel, Deadline, Error, Options};
 
 /// Shows that a one-shot registration reports one event until it is rearmed.
 #[test]
@@ -70,4 +71,68 @@ fn of_several_threads_one_gets_each_event() {
         over_theirs.send(b"over").unwrap();
     });
     assert!(got.iter().all(|got| got.load(Ordering::SeqCst) == rounds));
+}
+
+/// Shows that a set tells when a large message may have room, and does not tell again and again as long as there is room
+/// for small messages only.
+#[test]
+fn a_set_waits_for_the_room_of_a_message_that_did_not_fit() {
+    let kind = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET);
+    let (one, other) = rustix::net::socketpair(kind.0, kind.1, rustix::net::SocketFlags::CLOEXEC, None).unwrap();
+    let ours = Options::new().queue_bytes(1 << 20).over(one).unwrap();
+    let theirs = Options::new().over(other).unwrap();
+    for (from, to) in [(&ours, &theirs), (&theirs, &ours)] {
+        from.send(b"hello").unwrap();
+        to.recv_by(DEADLINE).unwrap();
+    }
+    let set = WaitSet::new().unwrap();
+    assert_eq!(set.await_room(&ours, 1), Err(Error::NotInSet));
+    set.add(&ours, 1, Interest::Readable, Mode::Level).unwrap();
+    let large = vec![7; 700 << 10];
+    let does_not_fit = || ours.try_send(&large).unwrap_err().error == Error::WouldBlock;
+    ours.try_send(&large).unwrap();
+    assert!(does_not_fit());
+    set.await_room(&ours, 2).unwrap();
+    assert!(ours.is_writable(), "there is room for a small message");
+    assert_eq!(ready(&set, Duration::from_millis(50)), []);
+    theirs.recv_by(DEADLINE).unwrap();
+    assert_eq!(ready(&set, DEADLINE), [2]);
+    assert_eq!(ready(&set, Deadline::NOW), [], "the event came twice");
+    ours.try_send(&large).unwrap();
+
+    // A change of the registration ends the wait for the room of that message.
+    assert!(does_not_fit());
+    set.await_room(&ours, 3).unwrap();
+    assert_eq!(ready(&set, Deadline::NOW), []);
+    set.modify(&ours, 4, Interest::Writable, Mode::Level).unwrap();
+    assert_eq!(ready(&set, DEADLINE), [4]);
+
+    // The end of the channel ends the wait too.
+    assert!(does_not_fit());
+    set.await_room(&ours, 5).unwrap();
+    assert_eq!(ready(&set, Deadline::NOW), []);
+    drop(theirs);
+    assert_eq!(ready(&set, DEADLINE), [5]);
+    assert_eq!(ours.try_send(&large).unwrap_err().error, Error::PeerClosed);
+}
+
+/// Shows that a set waits for room in the ring, with a peer that is another process.
+#[test]
+fn a_set_waits_until_another_process_has_made_room() {
+    let (_actor, hub) = spawn("hub");
+    let [ours] = channels(&hub, 1).try_into().unwrap();
+    let set = WaitSet::new().unwrap();
+    set.add(&ours, 1, Interest::Readable, Mode::Level).unwrap();
+    let message = vec![7; 60 << 10];
+    for _ in 0..3 {
+        while ours.try_send(&message).is_ok() {}
+        set.await_room(&ours, 2).unwrap();
+        assert_eq!(ready(&set, Deadline::NOW), []);
+        tell(&hub, "drain 0");
+        assert_eq!(ready(&set, DEADLINE), [2]);
+        ours.try_send(&message).unwrap();
+    }
+    set.modify(&ours, 3, Interest::Readable, Mode::Level).unwrap();
+    tell(&hub, "say 0 a");
+    assert_eq!(ready(&set, DEADLINE), [3]);
 }

@@ -124,7 +124,7 @@ impl Channel {
     /// again); [`Error::NoMemory`]; [`Error::BadPeer`]; [`Error::Forked`]; [`Error::System`].
     #[inline]
     pub fn recv_message(&self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
-        message.clear_and_run_deferred();
+        message.clear();
         if self.end.recv_short(message) { Ok(()) } else { self.end.recv_any_by(message, deadline.into()) }
     }
 
@@ -159,7 +159,7 @@ impl Channel {
         message: &mut Message,
         deadline: impl Into<Deadline>,
     ) -> Result<Option<InPlace<'_>>, Error> {
-        message.clear_and_run_deferred();
+        message.clear();
         let deadline = deadline.into();
         self.end.received_or({
             let mut rx = self.end.lock_rx(deadline)?;
@@ -368,7 +368,7 @@ impl End {
         message: &mut Message,
         deadline: Deadline,
     ) -> Result<(), Error> {
-        message.clear_and_run_deferred();
+        message.clear();
         self.received_or(self.born.check().and_then(|()| self.recv_locked(rx, message, deadline)))
     }
 
@@ -508,7 +508,7 @@ impl End {
         let mut received = 0;
         for slot in slots {
             *let_go |= slot.has_more_than_bytes();
-            slot.clear();
+            slot.clear_deferred();
             if received > 0 && !self.has_more(&mut rx) {
                 break;
             }

@@ -149,7 +149,7 @@ impl End {
         match sent {
             Ok(left) => {
                 drop(UnclaimedHandles::new(left, payer));
-                message.clear();
+                message.clear_deferred();
                 Ok(())
             }
             Err(failed) => {

@@ -49,7 +49,7 @@ impl End {
         match sent {
             Ok(false) => None,
             Ok(true) => {
-                message.clear();
+                message.clear_deferred();
                 Some(Ok(()))
             }
             Err(error) => Some(Err(error)),
