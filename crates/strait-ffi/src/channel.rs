@@ -520,8 +520,8 @@ pub unsafe extern "C" fn strait_channel_is_readable(channel: *const strait_chann
     call_or(false, || unsafe { enter(channel) }.is_ok_and(|using| using.channel().is_readable()))
 }
 
-/// Returns whether a small message could be sent now without waiting. Returns false if the end is closed or moved, or
-/// `channel` is `NULL`. Does not block.
+/// Returns whether a small message with one descriptor could be sent now without waiting. Returns false if the end is
+/// closed or moved, or `channel` is `NULL`. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_is_writable(channel: *const strait_channel) -> bool {
     // SAFETY: the header requires the pointer to be valid.

@@ -329,6 +329,11 @@ pub unsafe extern "C" fn strait_handle_take_consumer(handle: *mut strait_handle)
 }
 
 /// Closes or frees the object of a handle, and empties the handle. Ignores `NULL` and empty handles.
+///
+/// Closes a descriptor in the calling thread, as `close` does: that blocks as long as the descriptor's maker likes, for
+/// example with a file of a FUSE file system. To drop a descriptor of a peer that is not trusted, do not take it out of
+/// its message: `strait_message_clear`, `strait_message_free` and the next receive into the message close it without
+/// blocking. Closing a handle of another kind does not wait for the peer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_handle_close(handle: *mut strait_handle) {
     // SAFETY: the pointer is `NULL`, or a handle of the caller's.

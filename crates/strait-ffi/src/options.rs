@@ -53,8 +53,10 @@ pub struct strait_options {
     pub pool: u64,
     /// Bytes of the peer's memory that this process maps at most for the link of this end: 1 GiB by default.
     pub peer_memory: u64,
+    /// Number of descriptors that this end may have in flight: 256 by default.
+    pub queue_handles: u64,
     /// Reserved; must be zero.
-    pub reserved: [u64; 4],
+    pub reserved: [u64; 3],
 }
 
 /// A method of [`Options`] that sets a size.
@@ -75,7 +77,7 @@ impl strait_options {
     /// # Errors
     /// [`Failure::Invalid`] if a reserved field is not zero, or a field has no valid value.
     fn checked(&self) -> Result<Options, Failure> {
-        if self.reserved != [0; 4] || self.refuse_descriptors > 1 {
+        if self.reserved != [0; 3] || self.refuse_descriptors > 1 {
             return Err(Failure::Invalid(
                 "strait_options: reserved fields must be 0, flags 0 or 1: zero the struct first",
             ));
@@ -92,7 +94,7 @@ impl strait_options {
             STRAIT_ZERO => options.spin(Duration::ZERO),
             spin => options.spin(Duration::from_nanos(spin)),
         };
-        let sizes: [(u64, Set); 8] = [
+        let sizes: [(u64, Set); 9] = [
             (self.ring_max, Options::ring_max),
             (self.ring, Options::ring),
             (self.inline_max, Options::inline_max),
@@ -101,6 +103,7 @@ impl strait_options {
             (self.max_handles, Options::max_handles),
             (self.pool, Options::pool),
             (self.peer_memory, Options::peer_memory),
+            (self.queue_handles, Options::queue_handles),
         ];
         for (given, set) in sizes {
             if let Some(size) = size(given) {

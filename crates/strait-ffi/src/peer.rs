@@ -138,6 +138,8 @@ pub const STRAIT_LANES: strait_resource = 3;
 pub const STRAIT_QUEUED_BYTES: strait_resource = 4;
 /// Messages that were taken out of shared memory when an end moved, and that were not received yet.
 pub const STRAIT_QUEUED_MESSAGES: strait_resource = 5;
+/// Bytes of regions that the peer sent. Each region counts whole, until it and its mappings are freed.
+pub const STRAIT_REGIONS: strait_resource = 6;
 
 /// Converts the number of a resource to the Rust type.
 fn resource(number: strait_resource) -> Result<Resource, Failure> {
@@ -148,7 +150,8 @@ fn resource(number: strait_resource) -> Result<Resource, Failure> {
         STRAIT_LANES => Resource::Lanes,
         STRAIT_QUEUED_BYTES => Resource::QueuedBytes,
         STRAIT_QUEUED_MESSAGES => Resource::QueuedMessages,
-        _ => return Err(Failure::Invalid("resource is none of STRAIT_MEMORY to STRAIT_QUEUED_MESSAGES")),
+        STRAIT_REGIONS => Resource::Regions,
+        _ => return Err(Failure::Invalid("resource is none of STRAIT_MEMORY to STRAIT_REGIONS")),
     })
 }
 

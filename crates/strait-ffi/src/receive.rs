@@ -17,11 +17,11 @@ pub struct strait_message {
     message: Message,
     /// The handles of a message whose bytes are in a buffer of `strait_recv_into`.
     received: Option<Received>,
-    /// Handles that the message has released, and that did not fit into the array of C code yet.
-    taken: Taken,
+    /// Whether C code has taken a handle out of this message.
+    has_given: bool,
 }
 
-/// Handles that were taken out of a message, and that C code has not received yet.
+/// Handles that were taken out of a view, and that C code has not received yet.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     /// The handles, in reverse order.
@@ -29,24 +29,6 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    fn clear(&mut self) {
-        if !self.handles.is_empty() {
-            self.handles.clear();
-        }
-    }
-
-    /// Keeps the handles of a message for C code, which has received all earlier ones.
-    fn keep(&mut self, handles: Vec<Handle>) {
-        self.handles = handles;
-        self.handles.reverse();
-    }
-
-    /// Takes the handle with this index; `None` if there is none.
-    fn take_one(&mut self, index: usize) -> Option<Handle> {
-        let place = self.handles.len().checked_sub(index.checked_add(1)?)?;
-        Some(self.handles.remove(place))
-    }
-
     /// Checks that C code has either taken all handles that were taken out of the message, or none.
     ///
     /// # Errors
@@ -54,14 +36,12 @@ impl Taken {
     pub(crate) fn check_none_left(&self) -> Result<(), Failure> {
         match self.handles.is_empty() {
             true => Ok(()),
-            false => Err(Failure::Invalid(
-                "some handles of the message were taken and others were not: take all of them, or none",
-            )),
+            false => Err(SOME_TAKEN),
         }
     }
 
     /// Writes as many handles to the array of C code as fit. If no handles are left over from before, takes them out of
-    /// their message with `more`.
+    /// their view with `more`.
     ///
     /// # Safety
     /// `handles` is `NULL` or an array of `capacity` handles, and `count` is `NULL` or the caller may write to it.
@@ -72,24 +52,49 @@ impl Taken {
         capacity: usize,
         count: *mut usize,
     ) -> Result<(), Failure> {
+        let mut more = Some(more);
+        let next = || {
+            if let Some(more) = more.take()
+                && self.handles.is_empty()
+            {
+                self.handles = more()?;
+                self.handles.reverse();
+            }
+            Ok(self.handles.pop())
+        };
         // SAFETY: the caller's promise.
-        let count = unsafe { args::out(count, 0, "count is NULL") }?;
-        if capacity > 0 && handles.is_null() {
-            return Err(Failure::Invalid("handles is NULL, but capacity is not 0"));
-        }
-        if self.handles.is_empty() {
-            self.keep(more()?);
-        }
-        while *count < capacity
-            && let Some(handle) = self.handles.pop()
-        {
-            // SAFETY: the caller's array has room for `capacity` handles.
-            unsafe { handles.add(*count).write(strait_handle::give(handle)) };
-            *count += 1;
-        }
-        Ok(())
+        unsafe { give(next, handles, capacity, count) }
     }
 }
+
+/// Writes to the array of C code the handles that `next` returns, as many as fit.
+///
+/// # Safety
+/// `handles` is `NULL` or an array of `capacity` handles, and `count` is `NULL` or the caller may write to it.
+unsafe fn give(
+    mut next: impl FnMut() -> Result<Option<Handle>, strait::Error>,
+    handles: *mut strait_handle,
+    capacity: usize,
+    count: *mut usize,
+) -> Result<(), Failure> {
+    // SAFETY: the caller's promise.
+    let count = unsafe { args::out(count, 0, "count is NULL") }?;
+    if capacity > 0 && handles.is_null() {
+        return Err(Failure::Invalid("handles is NULL, but capacity is not 0"));
+    }
+    while *count < capacity
+        && let Some(handle) = next()?
+    {
+        // SAFETY: the caller's array has room for `capacity` handles.
+        unsafe { handles.add(*count).write(strait_handle::give(handle)) };
+        *count += 1;
+    }
+    Ok(())
+}
+
+/// The failure of a function that passes a message on, if C code has taken some of the message's handles and not all.
+const SOME_TAKEN: Failure =
+    Failure::Invalid("some handles of the message were taken and others were not: take all of them, or none");
 
 impl strait_message {
     /// Replaces the message; handles that were not taken are closed.
@@ -98,15 +103,15 @@ impl strait_message {
         self.message = message;
     }
 
-    /// Takes the handle with this index of those that were not taken yet; `None` if there is none.
+    /// Takes the handle with this index of those that were not taken yet; `None` if there is none. The other handles stay
+    /// in the message of the Rust library, which closes them without blocking.
     fn take_handle(&mut self, index: usize) -> Result<Option<Handle>, strait::Error> {
-        if self.taken.handles.is_empty() {
-            match &mut self.received {
-                Some(received) => self.taken.keep(received.take_handles()?),
-                None => return self.message.take_handle(index),
-            }
-        }
-        Ok(self.taken.take_one(index))
+        let taken = match &mut self.received {
+            Some(received) => received.take_handle(index),
+            None => self.message.take_handle(index),
+        };
+        self.has_given |= matches!(taken, Ok(Some(_)));
+        taken
     }
 
     /// Closes the handles that were not taken, and returns the message, to receive into.
@@ -121,7 +126,7 @@ impl strait_message {
         if self.received.is_some() {
             self.received = None;
         }
-        self.taken.clear();
+        self.has_given = false;
     }
 }
 
@@ -152,8 +157,22 @@ pub unsafe extern "C" fn strait_message_free(message: *mut strait_message) {
     }
 }
 
-/// Returns the bytes of a message, valid until the message is received into again or freed. Returns `NULL` only if
-/// `message` is `NULL`.
+/// Empties a message: closes the handles that were not taken, and drops the bytes. The message keeps its memory for the
+/// next receive. Ignores `NULL`.
+///
+/// The handles are closed without blocking: a thread of the library closes a descriptor whose close may take long. So to
+/// drop descriptors of a peer that is not trusted, leave them in the message and call this function, rather than to take
+/// them and call `strait_handle_close`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_message_clear(message: *mut strait_message) {
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
+    if let Some(message) = unsafe { message.as_mut() } {
+        call_or((), || message.emptied().clear());
+    }
+}
+
+/// Returns the bytes of a message, valid until the message is received into again, cleared or freed. Returns `NULL`
+/// only if `message` is `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_message_bytes(message: *const strait_message) -> *const c_void {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
@@ -184,12 +203,7 @@ pub unsafe extern "C" fn strait_message_take_handles(
         // SAFETY: the header requires all the pointers to be valid.
         unsafe {
             let message = message.as_mut().ok_or(Failure::Invalid("message is NULL"))?;
-            let (received, inner) = (&mut message.received, &mut message.message);
-            let more = || match received {
-                Some(received) => received.take_handles(),
-                None => inner.take_handles(),
-            };
-            message.taken.give(more, handles, capacity, count)
+            give(|| message.take_handle(0), handles, capacity, count)
         }
     })
 }
@@ -400,7 +414,9 @@ pub unsafe extern "C" fn strait_forward(
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
         let (using, message) = unsafe { end_and_message(channel, message) }?;
-        message.taken.check_none_left()?;
+        if message.has_given && !message.message.handles().is_empty() {
+            return Err(SOME_TAKEN);
+        }
         if message.received.is_some() {
             return Err(Failure::Invalid(
                 "the bytes of the message are in the buffer of strait_recv_into: send them with strait_send",

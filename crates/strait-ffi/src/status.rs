@@ -183,24 +183,14 @@ impl From<Error> for Failure {
 impl From<MeetError> for Failure {
     /// Keeps the text, in the terms of C, for the caller to record this failure at once.
     fn from(failed: MeetError) -> Self {
-        let text = match failed.error {
-            error @ (Error::WrongServer { .. } | Error::NoInvitation | Error::NoParent) => {
-                format!("{}: {}", failed.doing(), Self::Strait(error))
-            }
-            _ => failed.to_string(),
-        };
-        Self::named(failed.error, text)
+        Self::of_attempt(failed.error, || failed.doing(), || failed.to_string())
     }
 }
 
 impl From<RegionError> for Failure {
     /// Keeps the text, in the terms of C, for the caller to record this failure at once.
     fn from(failed: RegionError) -> Self {
-        let text = match failed.error {
-            error @ Error::NotSealed => format!("{}: {}", failed.doing(), Self::Strait(error)),
-            _ => failed.to_string(),
-        };
-        Self::named(failed.error, text)
+        Self::of_attempt(failed.error, || failed.doing(), || failed.to_string())
     }
 }
 
@@ -211,6 +201,14 @@ impl From<SendError> for Failure {
 }
 
 impl Failure {
+    /// Keeps the text of an attempt that failed with `error`: `whole`, or, if the text of the error has names of the Rust
+    /// API, what the attempt was `doing` and the text of the error in the terms of C.
+    fn of_attempt(error: Error, doing: impl FnOnce() -> String, whole: impl FnOnce() -> String) -> Self {
+        let in_c = Self::Strait(error).to_string();
+        let text = if in_c == error.to_string() { whole() } else { format!("{}: {in_c}", doing()) };
+        Self::named(error, text)
+    }
+
     /// Keeps `text`, which says what happened and to which object, for the caller to record this failure at once.
     fn named(error: Error, text: String) -> Self {
         // While this thread ends there may be no place for the text any more; the status is right even then.
@@ -360,7 +358,10 @@ impl fmt::Display for Failure {
                  data pipe), or another thread is using it in a way that sending cannot end; nothing was done: end \
                  that use, then call again"
             ),
-            Self::OutcomeUnknown(error) => CallError::OutcomeUnknown(error).fmt(f),
+            Self::OutcomeUnknown(error) => {
+                let text = CallError::OutcomeUnknown(error).to_string();
+                f.write_str(&text.replace(&error.to_string(), &Self::Strait(error).to_string()))
+            }
             Self::NotAnswered => CallError::NotAnswered.fmt(f),
             Self::Panicked => {
                 write!(f, "a defect of Strait was caught; please report what was written to standard error")
@@ -542,32 +543,55 @@ mod tests {
         }
     }
 
-    /// Shows that the texts for C code do not use names of the Rust API.
+    /// Shows that the texts for C code do not use names of the Rust API, also in the text of a failed call, in which the
+    /// error is only a part.
     #[test]
     fn texts_name_what_c_has() {
         let errors = [
             Error::WouldBlock,
+            Error::TimedOut,
+            Error::PeerClosed,
             Error::MessageTooLarge { len: 2, limit: 1 },
             Error::TooManyHandles { count: 2, limit: 1 },
             Error::BufferTooSmall { needed: 1 },
+            Error::BadHandle,
+            Error::OwnChannel,
+            Error::InSet,
+            Error::NotInSet,
             Error::HandlesLost { sent: 2, arrived: 1 },
             Error::NoDescriptors,
+            Error::NoMemory { call: "mmap" },
             Error::LimitReached(strait::quota::Resource::Memory),
+            Error::BadPeer("a reason"),
+            Error::Refused(strait::meet::Refusal::Busy),
             Error::Forked,
             Error::NotASocket("a stream socket"),
+            Error::BadName,
+            Error::NameTaken,
+            Error::NobodyThere,
             Error::WrongServer { uid: 1 },
             Error::NoInvitation,
             Error::NotActivated,
             Error::NoParent,
             Error::ParentTaken,
+            Error::System { call: "open", code: libc::EPERM },
             Error::ReadOnly,
             Error::NotSealed,
             Error::StillMapped,
             Error::OutOfRange { len: 1 },
+            Error::NotARegion("a reason"),
+            Error::NotElements { element: 4 },
         ];
         for error in errors {
-            let text = Failure::Strait(error).to_string();
-            assert!(!text.contains("::") && !text.contains("(Limits"), "{text}");
+            let whole = || format!("accepting at name: {error}");
+            let texts = [
+                Failure::Strait(error).to_string(),
+                Failure::OutcomeUnknown(error).to_string(),
+                Failure::of_attempt(error, || "accepting at name".to_owned(), whole).to_string(),
+            ];
+            for text in texts {
+                assert!(!text.contains("::") && !text.contains("(Limits") && !text.contains("raise Limits"), "{text}");
+            }
         }
     }
 

@@ -21,7 +21,8 @@ pub type strait_events = u32;
 
 /// Receiving returns at once: a message is there, or the channel has ended.
 pub const STRAIT_READABLE: strait_events = 1;
-/// Sending a small message returns at once: there is room, or sending fails.
+/// Sending a small message returns at once: there is room, or sending fails. A large message, or one with several
+/// handles, may have no room all the same: after such a send has failed, use `strait_wait_set_await_room`.
 pub const STRAIT_WRITABLE: strait_events = 2;
 /// The end was sent away in a message and so left the set. Reported only, never requested; the last event of the
 /// registration.
@@ -157,6 +158,27 @@ pub unsafe extern "C" fn strait_wait_set_modify(
         // SAFETY: the header requires both pointers to be valid.
         let (set, using) = unsafe { (self::set(set)?, enter(channel)?) };
         Ok(set.set.modify(using.channel(), key, self::interest(interest)?, self::mode(mode)?)?)
+    })
+}
+
+/// Arms a channel of the set for one event: that the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread
+/// may succeed now. Does not block.
+///
+/// Call this right after a send with `STRAIT_NOW` from `channel`. The event is `STRAIT_WRITABLE`, and comes when what
+/// that send lacked may be there: room for this message, however large, and not only for a small one. The event also
+/// comes if a send would fail at once, and may come early. Then send again; if that fails with `STRAIT_WOULD_BLOCK`,
+/// call this function again. Until then the set reports nothing else for the channel, and no arriving messages either:
+/// `strait_wait_set_modify` ends the wait for room and sets another interest.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_await_room(
+    set: *const strait_wait_set,
+    channel: *const strait_channel,
+    key: u64,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (set, using) = unsafe { (self::set(set)?, enter(channel)?) };
+        Ok(set.set.await_room(using.channel(), key)?)
     })
 }
 
@@ -380,7 +402,9 @@ pub unsafe extern "C" fn strait_wait_set_remove_fd(set: *const strait_wait_set, 
 /// Waits until a member is ready, or until the deadline.
 ///
 /// `events` receives the events, at most `capacity` and at least one. `count` receives their number: 0 if the deadline
-/// has passed, which is a success.
+/// has passed, which is a success. One call reports a member at most once. A level registration that stays ready is
+/// reported by the next call again, and members take turns. An event may be out of date: handling an earlier event may
+/// have closed the channel of a later one, so look its key up rather than following a pointer to a freed object.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_wait(
     set: *const strait_wait_set,
@@ -442,13 +466,25 @@ impl strait_wait_set {
 }
 
 /// Returns a descriptor for `poll`, `epoll` or any event loop. It is readable whenever `strait_wait_set_wait` may have
-/// events. Then call `strait_wait_set_wait` with `STRAIT_NOW`, until it returns no event or once per wake-up; the call
-/// that returns none makes the descriptor unreadable. The set owns the descriptor: do not read from it or close it.
-/// Returns -1 if `set` is `NULL`.
+/// events. Then call `strait_wait_set_wait` with `STRAIT_NOW` once, handle the events, and poll the descriptor again: it
+/// stays readable as long as there may be more. The call that returns no event makes the descriptor unreadable.
+///
+/// Watch the descriptor level-triggered, without `EPOLLET`. An edge-triggered loop gets no further wake-up for what is
+/// left: it has to call `strait_wait_set_wait` until that returns no event and `strait_wait_set_has_more` is false, and
+/// busy clients can make that last for ever. The set owns the descriptor: do not read from it or close it. Returns -1 if
+/// `set` is `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_fd(set: *const strait_wait_set) -> c_int {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
     unsafe { set.as_ref() }.map_or(-1, |set| call_or(-1, || set.set.as_raw_fd()))
+}
+
+/// Returns whether the set has more work although `strait_wait_set_wait` with `STRAIT_NOW` has returned no event. For
+/// edge-triggered event loops (`EPOLLET`). Returns false for `NULL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_has_more(set: *const strait_wait_set) -> bool {
+    // SAFETY: the pointer is `NULL`, or an object of the caller's.
+    unsafe { set.as_ref() }.is_some_and(|set| call_or(false, || set.set.has_more()))
 }
 
 /// Returns the number of members of a set; 0 for `NULL`.

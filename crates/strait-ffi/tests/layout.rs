@@ -54,7 +54,7 @@ fn assertions() -> String {
         strait_error { status, os_error, asked, limit }
         strait_options {
             wait, refuse_descriptors, spin, ring, ring_max, inline_max, queue_bytes, queue_messages, max_message, max_handles,
-            pool, peer_memory, reserved,
+            pool, peer_memory, queue_handles, reserved,
         }
         strait_handle { kind, fd, object }
         strait_message_info { len, handles, reserved }
@@ -91,7 +91,7 @@ fn assertions() -> String {
         STRAIT_PHASE_RUNNING STRAIT_PHASE_WITH_REGIONS STRAIT_PHASE_CONNECTING STRAIT_PHASE_DISPENSABLE STRAIT_MAP_READ STRAIT_MAP_WRITE STRAIT_MAP_SEALED STRAIT_MAP_COPY
         STRAIT_MAX_PARTS STRAIT_MAX_MESSAGES STRAIT_MAX_HANDLES STRAIT_MAX_MESSAGE STRAIT_INHERITANCE_LEN
         STRAIT_READABLE STRAIT_WRITABLE STRAIT_HAS_MOVED STRAIT_LEVEL STRAIT_ONE_SHOT
-        STRAIT_MEMORY STRAIT_MAPPINGS STRAIT_DESCRIPTORS STRAIT_LANES STRAIT_QUEUED_BYTES STRAIT_QUEUED_MESSAGES
+        STRAIT_MEMORY STRAIT_MAPPINGS STRAIT_DESCRIPTORS STRAIT_LANES STRAIT_QUEUED_BYTES STRAIT_QUEUED_MESSAGES STRAIT_REGIONS
     };
     all += "ASSERT(sizeof(strait_status) == 4);\nint nothing(void);\nint nothing(void) { return 0; }\n";
     all

@@ -3,8 +3,9 @@
 
 mod common;
 
+use std::io::{BufRead, BufReader, Read};
 use std::path::{Path, PathBuf};
-use std::process::Command;
+use std::process::{Child, Command, Stdio};
 
 use common::{Linkage, c_compilers, cxx_compilers, has, installed, root, run, skip};
 
@@ -141,6 +142,64 @@ fn channels_in_libuv() {
             output.ends_with("answered in one thread: 300 by channel, 300 by socket, 300 handed over\n"),
             "{output}"
         );
+    }
+}
+
+/// Shows that the service of the guide goes on while clients do not read, send nonsense or die; that it closes bad clients
+/// with a reason; and that it stops with connected clients, which get the reason.
+#[test]
+fn a_service_in_an_epoll_loop() {
+    for compiler in c_compilers() {
+        let build = |name| compiler.build(&root().join("examples").join(name), Linkage::Shared, &[]);
+        let (service, client) = (build("service.c"), build("service_client.c"));
+        let name = format!("service-{}-{}", std::process::id(), compiler.standard.replace('=', ""));
+        let start = |program: &Path, words: &[&str]| -> Child {
+            let mut command = Command::new(program);
+            command.arg(&name).args(words).stdout(Stdio::piped()).spawn().expect("a program")
+        };
+        let output = |mut child: Child| {
+            let mut text = String::new();
+            child.stdout.take().expect("a pipe").read_to_string(&mut text).expect("text");
+            assert!(child.wait().expect("the program ends").success(), "{text}");
+            text
+        };
+        let mut serving = start(&service, &[]);
+        let mut dies = start(&client, &["flood", "4000000"]);
+        let slow = ["4000000", "1000"].map(|size| start(&client, &["flood", size]));
+        let mut stays = start(&client, &["stay"]);
+        let mut lines = BufReader::new(stays.stdout.take().expect("a pipe")).lines().map_while(Result::ok);
+        assert_eq!(lines.next().as_deref(), Some("connected"));
+        for (count, size) in [("3000", "64"), ("30", "3000000")] {
+            assert_eq!(output(start(&client, &["ask", count, size])), format!("{count} replies\n"));
+        }
+        dies.kill().expect("it runs, or has ended");
+        dies.wait().expect("it ends");
+        assert_eq!(output(start(&client, &["long"])), "closed: reason 3\n");
+        slow.into_iter().for_each(|slow| assert_eq!(output(slow), "closed: reason 2\n"));
+        run(Command::new("kill").arg(serving.id().to_string()));
+        assert_eq!(lines.next().as_deref(), Some("closed: reason 1"));
+        assert!(stays.wait().expect("it ends").success());
+        let log = {
+            let mut text = String::new();
+            serving.stdout.take().expect("a pipe").read_to_string(&mut text).expect("text");
+            text
+        };
+        assert!(serving.wait().expect("it ends").success() && log.ends_with("stopped\n"), "{log}");
+        // The client that was killed may have been closed for that reason before.
+        assert!(log.matches("does not read").count() >= 2, "{log}");
+    }
+}
+
+/// Shows that the guide to the service quotes the program that the test above runs.
+#[test]
+fn the_guide_quotes_the_service() {
+    let guide = std::fs::read_to_string(root().join("../../docs/guides/c-service.md")).expect("the guide");
+    let program = std::fs::read_to_string(root().join("examples/service.c")).expect("the program");
+    let quotes: Vec<&str> =
+        guide.split("\n```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("c\n")).collect();
+    assert!(quotes.len() >= 5, "{}", quotes.len());
+    for quote in quotes {
+        assert!(program.contains(quote), "not in examples/service.c:\n{quote}");
     }
 }
 

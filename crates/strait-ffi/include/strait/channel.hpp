@@ -133,6 +133,10 @@ public:
         return Handle(raw);
     }
 
+    // Empties the message: closes, without blocking, the handles that were not taken. Keeps the memory for the next
+    // receive.
+    void clear() noexcept { strait_message_clear(message_.get()); }
+
     strait_message *get() const noexcept { return message_.get(); }
 
 private:

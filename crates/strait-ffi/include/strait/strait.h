@@ -278,8 +278,10 @@ typedef struct strait_options {
     uint64_t pool;
     // Bytes of the peer's memory that this process maps at most for the link of this end: 1 GiB by default.
     uint64_t peer_memory;
+    // Number of descriptors that this end may have in flight: 256 by default.
+    uint64_t queue_handles;
     // Reserved; must be zero.
-    uint64_t reserved[4];
+    uint64_t reserved[3];
 } strait_options;
 
 // The kind of a `strait_handle`.
@@ -583,7 +585,8 @@ typedef uint32_t strait_phase;
 // Receiving returns at once: a message is there, or the channel has ended.
 #define STRAIT_READABLE 1
 
-// Sending a small message returns at once: there is room, or sending fails.
+// Sending a small message returns at once: there is room, or sending fails. A large message, or one with several
+// handles, may have no room all the same: after such a send has failed, use `strait_wait_set_await_room`.
 #define STRAIT_WRITABLE 2
 
 // The end was sent away in a message and so left the set. Reported only, never requested; the last event of the
@@ -614,6 +617,9 @@ typedef uint32_t strait_phase;
 
 // Messages that were taken out of shared memory when an end moved, and that were not received yet.
 #define STRAIT_QUEUED_MESSAGES 5
+
+// Bytes of regions that the peer sent. Each region counts whole, until it and its mappings are freed.
+#define STRAIT_REGIONS 6
 
 // Messages, waiting, and channels over links that exist or over a socket of the program. Every process needs these
 // system calls.
@@ -719,8 +725,8 @@ bool strait_channel_close_reason(const struct strait_channel *channel,
 // end is closed or moved, or `channel` is `NULL`. Does not block.
 bool strait_channel_is_readable(const struct strait_channel *channel);
 
-// Returns whether a small message could be sent now without waiting. Returns false if the end is closed or moved, or
-// `channel` is `NULL`. Does not block.
+// Returns whether a small message with one descriptor could be sent now without waiting. Returns false if the end is
+// closed or moved, or `channel` is `NULL`. Does not block.
 bool strait_channel_is_writable(const struct strait_channel *channel);
 
 // Returns whether the other end is gone: closed, or its process died. Messages sent before may still wait to be
@@ -917,6 +923,11 @@ struct strait_producer *strait_handle_take_producer(struct strait_handle *handle
 struct strait_consumer *strait_handle_take_consumer(struct strait_handle *handle);
 
 // Closes or frees the object of a handle, and empties the handle. Ignores `NULL` and empty handles.
+//
+// Closes a descriptor in the calling thread, as `close` does: that blocks as long as the descriptor's maker likes, for
+// example with a file of a FUSE file system. To drop a descriptor of a peer that is not trusted, do not take it out of
+// its message: `strait_message_clear`, `strait_message_free` and the next receive into the message close it without
+// blocking. Closing a handle of another kind does not wait for the peer.
 void strait_handle_close(struct strait_handle *handle);
 
 // Makes a writable region of `len` zero bytes. `region` receives the region, which the caller owns, or `NULL` on
@@ -1075,8 +1086,16 @@ struct strait_message *strait_message_new(void);
 // Frees a message, and closes the handles that were not taken. Ignores `NULL`.
 void strait_message_free(struct strait_message *message);
 
-// Returns the bytes of a message, valid until the message is received into again or freed. Returns `NULL` only if
-// `message` is `NULL`.
+// Empties a message: closes the handles that were not taken, and drops the bytes. The message keeps its memory for the
+// next receive. Ignores `NULL`.
+//
+// The handles are closed without blocking: a thread of the library closes a descriptor whose close may take long. So to
+// drop descriptors of a peer that is not trusted, leave them in the message and call this function, rather than to take
+// them and call `strait_handle_close`.
+void strait_message_clear(struct strait_message *message);
+
+// Returns the bytes of a message, valid until the message is received into again, cleared or freed. Returns `NULL`
+// only if `message` is `NULL`.
 const void *strait_message_bytes(const struct strait_message *message);
 
 // Returns the number of bytes of a message; 0 for `NULL`.
@@ -1186,7 +1205,13 @@ void *strait_reservation_data(struct strait_reservation *reservation);
 // Sends the first `len` bytes of the reserved memory as a message, with handles.
 //
 // The reservation is freed in any case. If the function succeeds, it takes the handles; otherwise the caller still
-// owns the handles. A sealed message is sent whole: `len` must be the number of bytes reserved.
+// owns the handles, and the bytes of the message are lost. A sealed message is sent whole: `len` must be the number of
+// bytes reserved.
+//
+// Waits until the deadline that was given for the reservation. With `STRAIT_NOW`, a small message without handles finds
+// its room. A large or a sealed message, and a message with handles, may still fail with `STRAIT_WOULD_BLOCK`: they
+// need room in the ring or in the socket that `strait_reserve` has not reserved. So may any message if the other end was
+// sent to another process meanwhile. Reserve with a later deadline, or keep what is needed to write the message again.
 strait_status strait_reservation_commit(struct strait_reservation *reservation,
                                         size_t len,
                                         struct strait_handle *handles,
@@ -1327,6 +1352,18 @@ strait_status strait_wait_set_modify(const struct strait_wait_set *set,
                                      strait_events interest,
                                      strait_mode mode);
 
+// Arms a channel of the set for one event: that the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread
+// may succeed now. Does not block.
+//
+// Call this right after a send with `STRAIT_NOW` from `channel`. The event is `STRAIT_WRITABLE`, and comes when what
+// that send lacked may be there: room for this message, however large, and not only for a small one. The event also
+// comes if a send would fail at once, and may come early. Then send again; if that fails with `STRAIT_WOULD_BLOCK`,
+// call this function again. Until then the set reports nothing else for the channel, and no arriving messages either:
+// `strait_wait_set_modify` ends the wait for room and sets another interest.
+strait_status strait_wait_set_await_room(const struct strait_wait_set *set,
+                                         const struct strait_channel *channel,
+                                         uint64_t key);
+
 // Removes a channel. Calls of `strait_wait_set_wait` that begin after this report no event of it. Does not block.
 strait_status strait_wait_set_remove(const struct strait_wait_set *set,
                                      const struct strait_channel *channel);
@@ -1411,7 +1448,9 @@ strait_status strait_wait_set_remove_fd(const struct strait_wait_set *set, int f
 // Waits until a member is ready, or until the deadline.
 //
 // `events` receives the events, at most `capacity` and at least one. `count` receives their number: 0 if the deadline
-// has passed, which is a success.
+// has passed, which is a success. One call reports a member at most once. A level registration that stays ready is
+// reported by the next call again, and members take turns. An event may be out of date: handling an earlier event may
+// have closed the channel of a later one, so look its key up rather than following a pointer to a freed object.
 strait_status strait_wait_set_wait(const struct strait_wait_set *set,
                                    struct strait_event *events,
                                    size_t capacity,
@@ -1419,10 +1458,18 @@ strait_status strait_wait_set_wait(const struct strait_wait_set *set,
                                    strait_deadline deadline);
 
 // Returns a descriptor for `poll`, `epoll` or any event loop. It is readable whenever `strait_wait_set_wait` may have
-// events. Then call `strait_wait_set_wait` with `STRAIT_NOW`, until it returns no event or once per wake-up; the call
-// that returns none makes the descriptor unreadable. The set owns the descriptor: do not read from it or close it.
-// Returns -1 if `set` is `NULL`.
+// events. Then call `strait_wait_set_wait` with `STRAIT_NOW` once, handle the events, and poll the descriptor again: it
+// stays readable as long as there may be more. The call that returns no event makes the descriptor unreadable.
+//
+// Watch the descriptor level-triggered, without `EPOLLET`. An edge-triggered loop gets no further wake-up for what is
+// left: it has to call `strait_wait_set_wait` until that returns no event and `strait_wait_set_has_more` is false, and
+// busy clients can make that last for ever. The set owns the descriptor: do not read from it or close it. Returns -1 if
+// `set` is `NULL`.
 int strait_wait_set_fd(const struct strait_wait_set *set);
+
+// Returns whether the set has more work although `strait_wait_set_wait` with `STRAIT_NOW` has returned no event. For
+// edge-triggered event loops (`EPOLLET`). Returns false for `NULL`.
+bool strait_wait_set_has_more(const struct strait_wait_set *set);
 
 // Returns the number of members of a set; 0 for `NULL`.
 size_t strait_wait_set_len(const struct strait_wait_set *set);

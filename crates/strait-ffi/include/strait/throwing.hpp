@@ -303,6 +303,7 @@ public:
     void modify_fd(int fd, std::uint64_t key, Interest interest, Mode mode) const { or_throw(Base::modify_fd(fd, key, interest, mode)); }
     void remove_fd(int fd) const { or_throw(Base::remove_fd(fd)); }
     void remove(const strait::Channel &channel) const { or_throw(Base::remove(channel)); }
+    void await_room(const strait::Channel &channel, std::uint64_t key) const { or_throw(Base::await_room(channel, key)); }
     std::span<const Event> wait(std::span<Event> events, Deadline deadline = Deadline::never()) const {
         return or_throw(Base::wait(events, deadline));
     }

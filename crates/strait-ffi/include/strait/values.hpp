@@ -108,6 +108,7 @@ public:
     Options &inline_max(std::uint64_t bytes) noexcept { return set(&strait_options::inline_max, bytes); }
     Options &queue_bytes(std::uint64_t bytes) noexcept { return set(&strait_options::queue_bytes, bytes); }
     Options &queue_messages(std::uint64_t messages) noexcept { return set(&strait_options::queue_messages, messages); }
+    Options &queue_handles(std::uint64_t handles) noexcept { return set(&strait_options::queue_handles, handles); }
     Options &max_message(std::uint64_t bytes) noexcept { return set(&strait_options::max_message, bytes); }
     Options &max_handles(std::uint64_t handles) noexcept { return set(&strait_options::max_handles, handles); }
     Options &pool(std::uint64_t bytes) noexcept { return set(&strait_options::pool, bytes); }

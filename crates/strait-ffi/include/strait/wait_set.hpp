@@ -40,6 +40,11 @@ public:
         return detail::done(strait_wait_set_modify(set_.get(), channel.get(), key, static_cast<strait_events>(interest),
                                                    static_cast<strait_mode>(mode)));
     }
+    // Arms a channel for one event: that the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread may succeed
+    // now, also if it is large.
+    result<void> await_room(const Channel &channel, std::uint64_t key) const {
+        return detail::done(strait_wait_set_await_room(set_.get(), channel.get(), key));
+    }
     result<void> remove(const Channel &channel) const { return detail::done(strait_wait_set_remove(set_.get(), channel.get())); }
 
     // Members can also be ends of data pipes. A producer is ready when it is writable or its consumer is gone; a
@@ -110,6 +115,8 @@ public:
 
     // Returns a descriptor that is readable whenever `wait` may have events. The set owns it.
     int fd() const noexcept { return strait_wait_set_fd(set_.get()); }
+    // Whether there is more work although a wait has returned no event; for edge-triggered event loops.
+    bool has_more() const noexcept { return strait_wait_set_has_more(set_.get()); }
     std::size_t size() const noexcept { return strait_wait_set_len(set_.get()); }
 
 private:

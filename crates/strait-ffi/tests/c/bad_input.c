@@ -336,9 +336,9 @@ static void options(void) {
     options.wait = 3;
     IS(STRAIT_INVALID_ARGUMENT, strait_channel_pair(&options, &x, &y));
     options.wait = STRAIT_WAIT_BLOCK;
-    options.reserved[3] = 1;
+    options.reserved[2] = 1;
     IS(STRAIT_INVALID_ARGUMENT, strait_channel_pair(&options, &x, &y));
-    options.reserved[3] = 0;
+    options.reserved[2] = 0;
     options.refuse_descriptors = 2;
     IS(STRAIT_INVALID_ARGUMENT, strait_channel_pair(&options, &x, &y));
     options.refuse_descriptors = 0;
@@ -685,6 +685,10 @@ static void the_rest(void) {
     IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_remove(NULL, a));
     IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_remove(set, NULL));
     IS(STRAIT_NOT_IN_SET, strait_wait_set_modify(set, a, 0, STRAIT_READABLE, STRAIT_LEVEL));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_await_room(NULL, a, 0));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_await_room(set, NULL, 0));
+    IS(STRAIT_NOT_IN_SET, strait_wait_set_await_room(set, a, 0));
+    CHECK(!strait_wait_set_has_more(NULL) && !strait_wait_set_has_more(set));
     IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_modify_consumer(set, NULL, 0, STRAIT_LEVEL));
     IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_remove_producer(set, NULL));
     IS(STRAIT_INVALID_ARGUMENT, strait_region_read(NULL, 0, byte, 1));
@@ -698,6 +702,7 @@ static void the_rest(void) {
     IS(STRAIT_INVALID_ARGUMENT, strait_invited(NULL, NULL, STRAIT_NOW));
     IS(STRAIT_INVALID_ARGUMENT, strait_invitation_spawn(invitation, "true", NULL, NULL, &pid, &fd));
     CHECK(strait_set_limit((strait_resource)1000, 1, 1) == STRAIT_INVALID_ARGUMENT);
+    OK(strait_set_limit(STRAIT_REGIONS, 1ull << 36, 1ull << 38));
     strait_on_bad_peer(NULL, NULL);
 
     nothing[0] = strait_handle_from_channel(NULL);
@@ -779,7 +784,41 @@ static void single_handles(void) {
         CHECK(one.kind == STRAIT_HANDLE_FD && write(one.fd, "y", 1) == 1 && read(other.fd, &byte, 1) == 1 && byte == 'y');
         strait_handle_close(&one);
         strait_handle_close(&other);
+        /* The first handle is taken, and the second is closed with the rest of the message. */
+        receive_two(buffered);
+        OK(strait_message_take_handle(message, 0, &one));
+        CHECK(one.kind == STRAIT_HANDLE_FD);
+        strait_message_clear(message);
+        CHECK(strait_message_len(message) == 0 && read(one.fd, &byte, 1) == 0);
+        strait_handle_close(&one);
+        OK(strait_message_take_handle(message, 0, &one));
+        CHECK(one.kind == STRAIT_HANDLE_NONE);
     }
+    strait_message_clear(NULL);
+}
+
+/* The wait set tells when a message has room that did not fit, and not as long as there is room for others only. */
+static void rooms(void) {
+    static char large[60 << 10];
+    strait_wait_set *set;
+    strait_event event;
+    size_t count;
+    OK(strait_wait_set_new(&set));
+    OK(strait_wait_set_add(set, a, 1, STRAIT_READABLE, STRAIT_LEVEL));
+    while (strait_send(a, large, sizeof large, STRAIT_NOW) == STRAIT_OK) {
+    }
+    OK(strait_wait_set_await_room(set, a, 2));
+    CHECK(strait_channel_is_writable(a));
+    OK(strait_wait_set_wait(set, &event, 1, &count, STRAIT_NOW));
+    CHECK(count == 0);
+    while (strait_recv(b, message, STRAIT_NOW) == STRAIT_OK) {
+    }
+    OK(strait_wait_set_wait(set, &event, 1, &count, strait_after(60 * SECOND)));
+    CHECK(count == 1 && event.key == 2 && event.events == STRAIT_WRITABLE);
+    OK(strait_wait_set_wait(set, &event, 1, &count, STRAIT_NOW));
+    CHECK(count == 0);
+    OK(strait_wait_set_remove(set, a));
+    strait_wait_set_free(set);
 }
 
 /* A link is ended; both ends first receive what was sent before. Within one process there is no link to end. */
@@ -827,6 +866,7 @@ int main(void) {
     regions();
         sockets();
         single_handles();
+        rooms();
         the_rest();
         if (round > 0) {
             CHECK(descriptors() == before);
