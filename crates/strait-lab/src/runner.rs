@@ -1,11 +1,11 @@
 //! Measures a suite: every work in fresh processes, in repetitions, in random order.
 //!
 //! Works that are compared with one another (they differ in the mechanism only) run directly one after the other, in
-//! random order. The groups of such works are in random order, too. A disturbance of a quarter of a minute then
-//! spoils one repetition of some figures, not all repetitions of one figure.
+//! random order. The groups of such works are in random order, too. So a disturbance of a quarter of a minute spoils
+//! one repetition of some figures, not all repetitions of one figure.
 //!
 //! On a virtual machine the processors can move closer together or farther apart during a run. Such a run is repeated
-//! a few times, and marked if that does not help.
+//! a few times, and marked if the repetitions do not help.
 
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -204,8 +204,8 @@ fn count_calls(
     true
 }
 
-/// Groups the works that are compared with one another, as their indices in `works`. A work is left out if this
-/// machine cannot measure it (its element of `lacking` is a reason).
+/// Groups the works that are compared with one another, as their indices in `works`. Leaves out a work that this
+/// machine cannot measure (its element of `lacking` is a reason).
 fn groups(works: &[Work], lacking: &[Option<String>]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for index in (0..works.len()).filter(|&index| lacking[index].is_none()) {

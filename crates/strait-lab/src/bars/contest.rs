@@ -1,8 +1,8 @@
-//! Contests: a few runs that are compared, and the rows that are computed from them.
+//! Contests: a few runs that are compared, and the rows computed from them.
 //!
 //! The runs of a contest run directly one after the other, in fresh processes, in changing order. Their ratio is
 //! computed within each repetition. Each repetition goes through all contests once. So a disturbance of a quarter of
-//! a minute spoils one repetition of some contests, not all repetitions of one.
+//! a minute spoils one repetition of some contests, not all repetitions of a single contest.
 
 use std::time::Instant;
 
@@ -36,14 +36,14 @@ pub(crate) struct Contest<J = Work> {
     pub(crate) runs: Vec<J>,
     /// The rows that are computed from the runs.
     pub(crate) rows: Vec<Row>,
-    /// Whether the contest measures idle processes: then it runs only once, because it is long, and all its runs at
-    /// the same time.
+    /// Whether the contest measures idle processes. If so, the contest runs only once, because it is long, and all
+    /// its runs at one time.
     pub(crate) idle: bool,
 }
 
 impl Contest {
-    /// Returns a contest with the runs that `runs` returns for `placement`, and no rows. Without a placement it has no
-    /// runs, and its rows say that they were skipped.
+    /// Returns a contest with the runs that `runs` returns for `placement`, and no rows. Without a placement the
+    /// contest has no runs, and its rows are marked as skipped.
     pub(crate) fn new(placement: Option<Placement>, runs: impl FnOnce(Placement) -> Vec<Work>) -> Self {
         Self { runs: placement.map(runs).unwrap_or_default(), rows: Vec::new(), idle: false }
     }
@@ -165,7 +165,7 @@ impl Results {
 }
 
 /// Runs all contests of a suite. Returns the rows, and whether a run broke. No repetition begins that would end after
-/// `budget` seconds. With `only`, just the rows whose work contains it are measured.
+/// `budget` seconds. With `only`, measures just the rows whose work contains `only`.
 pub(crate) fn run<J: Job>(
     suite: &'static str,
     mut contests: Vec<Contest<J>>,
@@ -333,9 +333,9 @@ fn least(bar: Bar, results: &[Results], run: usize, name: &str) -> Bar {
 /// Judges counts of system calls. A run is killed at its first system call, so its count is 0 or 1, and 1 stands for
 /// any number.
 ///
-/// System calls that belong to the messages end the run in every repetition. A single repetition may break if a side
-/// did not run for so long that the other side asked the kernel whether the peer is alive. So the median is judged,
-/// and the broken repetitions are noted.
+/// System calls for the messages end the run in every repetition. A single repetition may break if a side did not run
+/// for so long that the other side asked the kernel whether the peer is alive. So the median is judged, and the
+/// broken repetitions are noted.
 fn silence(bar: Bar, counts: &[f64]) -> Bar {
     let broken = counts.iter().filter(|&&count| count > 0.0).count();
     let bar = match median(counts) {

@@ -47,8 +47,8 @@ impl Scale {
     }
 }
 
-/// Runs the suite `toolbox`. Returns its rows, and whether a run broke. With `only`, just the rows whose work
-/// contains it are measured.
+/// Runs the suite `toolbox`. Returns its rows, and whether a run broke. With `only`, measures just the rows whose
+/// work contains `only`.
 pub fn run(repetitions: usize, only: Option<&str>, cpus: Cpus, scale: Scale) -> (Suite, bool) {
     contest::run("toolbox", contests(cpus, scale), repetitions, only, BUDGET)
 }
@@ -113,7 +113,7 @@ fn hops(all: &mut Vec<Contest>, cpus: Cpus, scale: Scale) {
 }
 
 /// Adds the contests of handlers that a dispatcher calls in its thread, on each side. The dispatcher receives by
-/// itself, or a pump in another thread receives for it.
+/// itself, or by a pump in another thread.
 fn dispatched(all: &mut Vec<Contest>, cpus: Cpus, trips: u64) {
     for (placement, how) in [(Some(cpus.same()), "same core"), (cpus.two(), "two cores")] {
         for size in [MOJO[0], MOJO[3]] {
@@ -154,9 +154,9 @@ fn round(ratio: f64) -> f64 {
     (ratio * 100.0).round() / 100.0
 }
 
-/// Adds the contests of calls from eight threads against calls from one. One thread that spins, or that shares a core
-/// with its server, already uses all processor time. One thread that sleeps on two cores leaves most of it unused, so
-/// more is expected of eight threads there.
+/// Adds the contests of calls from eight threads against calls from one. A single thread that spins, or that shares a
+/// core with its server, already uses all processor time. A single thread that sleeps on two cores leaves most of the
+/// time unused, so more is expected of eight threads there.
 fn calls(all: &mut Vec<Contest>, cpus: Cpus, millis: u64) {
     for (placement, wait, how, limit) in [
         (Some(cpus.same()), Wait::Block, "blocking, same core", 0.8),
@@ -203,7 +203,7 @@ fn relayed(all: &mut Vec<Contest>, cpus: Cpus, scale: Scale) {
     }
 }
 
-/// Adds the contests of values that are sent within one process, against sending their bytes.
+/// Adds the contests of values sent within one process, against sending their bytes.
 fn values(all: &mut Vec<Contest>, cpus: Cpus, scale: Scale) {
     for (size, count) in [(64, 100_000), (64 << 10, 20_000), (1 << 20, 1000)] {
         let run = |as_bytes, place| {

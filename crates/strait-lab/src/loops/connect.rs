@@ -1,8 +1,8 @@
-//! Connections: each is opened, used for one message there and one back, and closed; one after the other between two
-//! processes.
+//! Connections, one after the other between two processes: each connection is opened, used for one message there and
+//! one back, and closed.
 //!
-//! For all mechanisms, the descriptors that the second process needs are sent over a socket that both processes
-//! already have. The cost of this socket alone is measured too, by sending one descriptor that is not used.
+//! For all mechanisms, the descriptors for the second process are sent over a socket that both processes already
+//! have. The cost of this socket alone is measured too, by sending one unused descriptor.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;

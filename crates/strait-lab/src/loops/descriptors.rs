@@ -1,4 +1,4 @@
-//! Ping-pong with descriptors in each message, which move: the sender closes its copies.
+//! Ping-pong with moving descriptors in each message: the sender closes its copies.
 //!
 //! A fixed set of descriptors goes back and forth. If a descriptor is lost, too few come back. If a descriptor stays
 //! behind, a process has one too many open at the end.

@@ -1,5 +1,5 @@
 //! FIDL messages: a header and a vector of bytes, encoded, sent, received and decoded. The vector is a part of the
-//! message where it lies, or it is copied into one piece first.
+//! message in place, or is first copied into one piece with the rest.
 //!
 //! The second process acknowledges as in a [ping-pong](super::ping_pong).
 

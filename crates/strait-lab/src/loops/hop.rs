@@ -5,8 +5,8 @@
 //! mutex and a condition variable. The buffers are recycled, so nothing is allocated. The handlers play an ordinary
 //! [ping-pong](super::ping_pong), and round trips are timed as the handler sees them.
 //!
-//! *Direct* is possible with a channel whose calls may be made from any thread: the handler sends by itself, and only
-//! received messages hop. This takes half of the hops and half of the queues.
+//! *Direct* is possible with a channel that any thread may call: the handler sends by itself, and only received
+//! messages hop. This takes half of the hops and half of the queues.
 
 use std::collections::VecDeque;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -138,7 +138,7 @@ fn between<T: Send>(
     handle: impl FnOnce(&mut Handler<'_>) -> Result<T> + Send,
     pump: impl FnOnce(&Hop) -> Result<()>,
 ) -> Result<T> {
-    // Nothing frees the queues: the process ends after this measurement, and a handler that hangs is killed with it.
+    // Nothing frees the queues: the process ends after this measurement, together with a hanging handler.
     let hop: &'static Hop = Box::leak(Box::default());
     thread::scope(|scope| {
         let handler = scope.spawn(move || handle(&mut Handler { hop, spare: Vec::with_capacity(room), direct }));
@@ -150,7 +150,7 @@ fn between<T: Send>(
     })
 }
 
-/// Receives messages and puts them into the queue of a handler that sends by itself, until the last message has
+/// Receives messages and puts them into the queue of a handler with its own sends, until the last message has
 /// arrived.
 fn receive(hop: &Hop, receive: &mut Receiving<'_>, size: usize) -> Result<()> {
     loop {

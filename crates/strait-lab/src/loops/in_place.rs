@@ -15,8 +15,8 @@ const PIECE: usize = 64 << 10;
 /// Memory to read over between messages, so that the caches are equally cold for every message size.
 ///
 /// Writing 256 MiB evicts everything else from the caches, and writing 1 MiB does not. The shape measures whether
-/// handing over a message takes longer for a larger message, not how filling it changes the caches. So after each
-/// message both sides read over memory of their own, as much as the message is smaller than 256 MiB.
+/// handing over a larger message takes longer, not how filling the message changes the caches. So after each message
+/// both sides read over memory of their own: 256 MiB less the size of the message.
 #[derive(Debug)]
 struct Walk(Vec<u8>);
 
@@ -35,8 +35,8 @@ impl Walk {
 
 /// Runs the first process of the shape `in-place`, which fills messages in shared memory.
 ///
-/// The second word of a message is the time of its commit, and is written last. So the time that the second process
-/// measures begins when the message is complete and only has to be handed over.
+/// The second word of a message is the time of its commit, and is written last. So the measured time of the second
+/// process begins when the message is complete and only has to be handed over.
 pub(super) fn first(end: &mut impl End, work: &Work) -> Result<Report> {
     let (warm, steady) = counts(work)?;
     let mut piece = vec![0; PIECE.min(work.size)];

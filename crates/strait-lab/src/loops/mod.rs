@@ -1,9 +1,9 @@
 //! Shapes: the measuring loops of the first and the second process, written once for all mechanisms.
 //!
-//! A run has a warm-up, which is excluded from every figure, and a measured part. The first process announces the
-//! measured part and the end by messages with special numbers, so that both sides count the same messages. Every
-//! message carries its number. The receiver copies a message out whole before it checks the number. A message that is
-//! lost, doubled, torn or out of order ends the run: see `payload`.
+//! A run has a warm-up, excluded from every figure, and a measured part. The first process announces the measured
+//! part and the end by messages with special numbers, so that both sides count equal messages. Every message carries
+//! its number. The receiver copies a message out whole before it checks the number. A lost, doubled, torn or
+//! misplaced message ends the run: see `payload`.
 //!
 //! To add a shape, add it to [`Shape`], write its two loops in a module, and call them in `first` and `second`.
 
@@ -57,8 +57,8 @@ pub(crate) fn first<E: End>(end: &mut E, work: &Work, peer: u32) -> Result<Repor
     }
 }
 
-/// Runs the loop of the first process in a shape with several other processes. `ends` has an end for each of them, or
-/// one end that all of them use.
+/// Runs the loop of the first process in a shape with several other processes. `ends` has an end for each other
+/// process, or one end used by all.
 pub(crate) fn first_of_many<E: End>(mut ends: Vec<E>, work: &Work) -> Result<Report> {
     match work.shape {
         Shape::Producers { count, shared: true } => match ends.pop() {

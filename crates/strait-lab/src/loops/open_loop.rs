@@ -1,12 +1,14 @@
-//! Open loop: messages are sent when they are due, whether or not the previous message was received.
+//! Open loop: each message is sent when it is due, whether or not the previous message was received.
 //!
-//! The first part sends as fast as possible, which gives the capacity of these two processes at this moment. Then
+//! The first part sends as fast as possible, to measure the capacity of these two processes at this moment. Then
 //! messages are due at random intervals, whose mean gives the requested load. Each message carries the time at which
-//! it was *due*, and is timed from then until the second process has all of it. If the sender is late, because the
-//! way is full or it did not run, the delay counts for every message that waited: a backlog cannot hide.
+//! it was *due*; its time counts from then until the second process has the whole message. If the sender is late,
+//! because the mechanism is full or the sender did not run, the delay counts for every waiting message: a backlog
+//! cannot hide.
 //!
-//! Between two messages the sender reads the clock and yields if it shares its processor. It never sleeps, since
-//! timers are coarser than the measured times. So its processor time means nothing; the receiver's does.
+//! Between two messages the sender reads the clock, and yields if it shares its processor. The sender never sleeps,
+//! since timers are coarser than the measured times. So the processor time of the sender means nothing; that of the
+//! receiver does.
 
 use super::parts::{Share, exchange, finish, report};
 use crate::mechanism::End;
@@ -66,7 +68,7 @@ impl Pace {
         Self { gaps, due: 0, begin: clock::now(), shares_a_processor }
     }
 
-    /// Waits until message `index` is due. Returns the time at which it was due, and how late it is, both in
+    /// Waits until message `index` is due. Returns the time at which the message was due, and its lateness, both in
     /// nanoseconds.
     #[inline(always)]
     fn wait(&mut self, index: u64) -> (u64, u64) {

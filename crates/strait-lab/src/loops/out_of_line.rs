@@ -1,14 +1,14 @@
 //! A large message there, and a short acknowledgement back: the total cost of moving many bytes to another process.
 //!
 //! *Warm* memory was used before, on both sides. *Cold* memory is used for the first time: page faults are most of
-//! its cost, and they are counted. *Touched* means that within the measured time the sender writes every byte of each
+//! its cost, and are counted. *Touched* means that within the measured time the sender writes every byte of each
 //! message and the receiver reads every byte. *Untouched* messages are written and read at 16 bytes only: the rest of
-//! the cost is the transport's own work on the other bytes. A transport that moves memory instead of copying does
-//! nothing with them, so such figures are marked, and stand apart.
+//! the cost is the transport's own work on the other bytes. A transport that moves memory instead of copying it does
+//! no such work, so its figures are marked, and stand apart.
 //!
-//! A mechanism whose memory can be filled and read in place is used in this way. A mechanism that can send new memory
-//! without a copy sends it if the memory is to be cold. All other mechanisms copy from a buffer of the sender into a
-//! buffer of the receiver.
+//! If memory of a mechanism can be filled and read in place, the shape uses it in place. A mechanism that can send
+//! new memory without a copy sends new memory for the cold case. All other mechanisms copy from a buffer of the
+//! sender into a buffer of the receiver.
 
 use super::parts::{Share, acknowledged, finish, report};
 use crate::mechanism::End;

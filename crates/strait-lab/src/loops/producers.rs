@@ -1,4 +1,5 @@
-//! Several processes send to the first, each as fast as it can: each through an end of its own, or all through one.
+//! Several processes send to the first, each as fast as it can: each through an end of its own, or all through one
+//! end.
 //!
 //! Each message carries the number of its producer and its own number. The messages of one producer must arrive in
 //! order.

@@ -7,7 +7,7 @@ use super::{End, Opened, Side};
 use crate::trouble::Result;
 use crate::work::{Wait, Work};
 
-/// An end in whose place nothing carries messages: each message that it sends, it receives itself.
+/// An end without a mechanism behind it: the end receives each message that it sends.
 #[derive(Debug, Default)]
 pub(crate) struct Empty {
     number: u64,

@@ -119,8 +119,8 @@ pub(crate) trait Hub {
     /// Sends `message` through the end with the index `to`.
     fn send(&mut self, to: usize, message: &[u8]) -> Result<()>;
 
-    /// Waits for a message of the length of `buffer` from any process. Returns the index of the end that it came
-    /// through, or `None` if all processes share one end.
+    /// Waits for a message of the length of `buffer` from any process. Returns the index of the end of that message,
+    /// or `None` if all processes share one end.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>>;
 }
 

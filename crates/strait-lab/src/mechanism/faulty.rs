@@ -1,4 +1,4 @@
-//! Pipes that lose or damage one message in five hundred, or fail, on purpose. Tests use them to check that such a
+//! Pipes that lose or damage one message in five hundred, or fail, on purpose. Tests check with them that such a
 //! mechanism gets no figure.
 
 use std::os::fd::OwnedFd;

@@ -1,7 +1,7 @@
 //! Two named pipes (FIFOs), one for each direction.
 //!
-//! Once both ends are open, a FIFO is a pipe. Each side opens one end only, for reading or for writing. So a side
-//! learns when the other one has closed its end; a process that opens both ends by one descriptor never learns it.
+//! Once both ends are open, a FIFO is a pipe. Each side opens only one end, for reading or for writing. So a side
+//! learns when the other side has closed its end; a process that opens both ends by one descriptor never learns that.
 //! Opening waits until the other side opens the other end.
 
 use std::fs::{OpenOptions, remove_file};
@@ -98,8 +98,8 @@ impl AsFd for Fifo {
     }
 }
 
-/// Opens one end of the FIFO at `path`. A polled end is made non-blocking after it is open, since a non-blocking
-/// opening fails for a writer that comes first.
+/// Opens one end of the FIFO at `path`. A polled end becomes non-blocking after it is open, since a non-blocking open
+/// fails for a writer that comes first.
 fn one_end(path: &Path, to_write: bool, work: &Work) -> Result<OwnedFd> {
     let end: OwnedFd = OpenOptions::new().read(!to_write).write(to_write).open(path).doing("opening the FIFO")?.into();
     if work.wait == Wait::Spin {

@@ -1,4 +1,4 @@
-//! A flag and two copies: a copy into a shared buffer, a flag line that the receiver polls, and a copy out.
+//! A flag and two copies: a copy into a shared buffer, a flag line polled by the receiver, and a copy out.
 //!
 //! This mechanism is the floor for messages that do not fit into the flag's own cache line, and for large messages.
 

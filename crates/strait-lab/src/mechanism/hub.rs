@@ -20,13 +20,13 @@ pub(super) trait Look: End {
 /// A hub whose ends are polled one after the other.
 struct InTurn<E, S> {
     ends: Vec<E>,
-    /// The index of the end that is polled next, so that each end has its turn.
+    /// The index of the end for the next poll, so that each end has its turn.
     next: usize,
     sleep: S,
 }
 
-/// Returns a hub that polls one end after the other. When none had a message, `sleep` waits until one of them may
-/// have one.
+/// Returns a hub that polls one end after the other. If no end had a message, `sleep` waits until some end may have
+/// one.
 pub(super) fn in_turn<E: Look + 'static>(
     ends: Vec<E>,
     sleep: impl FnMut(&[E]) -> Result<()> + 'static,
@@ -73,7 +73,7 @@ pub(super) trait Polls: End {
     }
 }
 
-/// Every end that is used through one descriptor (`AsFd`) is waited for by this descriptor.
+/// The descriptor of an end with only one descriptor (`AsFd`) is used for its waits.
 impl<E: End + AsFd> Polls for E {
     fn polled(&self) -> BorrowedFd<'_> {
         self.as_fd()
@@ -89,8 +89,8 @@ struct Polled<E> {
     last: usize,
 }
 
-/// Returns a hub that waits for all ends by one `epoll_wait`, which returns all that are ready. It takes one message
-/// from each of them before it waits again.
+/// Returns a hub that waits for all ends by one `epoll_wait`, which returns all ready ends. The hub takes one message
+/// from each ready end before it waits again.
 pub(super) fn polled<E: Polls>(ends: Vec<E>, work: &Work) -> Result<Box<dyn Hub>> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("epoll_create")?;
     for (key, end) in (0..).zip(&ends) {
@@ -130,8 +130,8 @@ impl<E: Polls> Hub for Polled<E> {
     }
 }
 
-/// Sends all bytes of `parts` by calls of `send`, which sends as many as it can. `send` returns their number, or
-/// `None` if it could send none now.
+/// Sends all bytes of `parts` by calls of `send`, each with as many bytes as possible. `send` returns the number of
+/// sent bytes, or `None` if it could send none now.
 pub(super) fn gathered(
     parts: &[IoSlice<'_>],
     mut send: impl FnMut(&[IoSlice<'_>]) -> Result<Option<usize>>,

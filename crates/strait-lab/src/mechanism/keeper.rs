@@ -1,12 +1,12 @@
-//! The keeper: a process that removes what the kernel does not remove, names and System V objects.
+//! The keeper: a process that removes names and System V objects, which the kernel does not remove.
 //!
 //! A System V queue stays after both of its processes have died, and so do the name of a FIFO and its directory. So
-//! each of them is first registered with a process that outlives the measurement: the keeper. It is a third process
-//! that sleeps until the first one closes the socket between them, or dies, and then removes everything.
+//! each such object is first registered with the keeper, a third process that outlives the measurement. The keeper
+//! sleeps until the first process closes the socket between them, or dies, and then removes everything.
 //!
-//! Queues, semaphores and memory of System V have no name that could be registered before they exist, so the keeper
-//! creates them itself. Names that are not needed once both processes have opened the object are removed then, by the
-//! process that uses them last.
+//! Queues, semaphores and memory of System V have no name that could be registered before the object exists, so the
+//! keeper creates these objects itself. Other names are not needed once both processes have opened the object; the
+//! process with the last use removes the name then.
 
 use std::ffi::CString;
 use std::fs::{self, DirBuilder};
@@ -117,7 +117,7 @@ impl Keeper {
         self.make(&Order::Memory(len))
     }
 
-    /// Creates a new directory that only this user can read, and that the keeper removes.
+    /// Creates a new directory, readable by this user only. The keeper removes the directory.
     pub(super) fn directory(&self) -> Result<PathBuf> {
         let directory = std::env::temp_dir().join(fresh());
         self.ask(&Order::Directory(directory.clone()))?;

@@ -1,8 +1,8 @@
 //! A rendezvous over each message: the sender lends the message, and continues when the receiver has taken it.
 //!
-//! This is needed if the receiver copies out of the sender's own memory, which the caller may change as soon as the
-//! call returns. Two words for each direction count the messages that were lent and those that were taken. Polled,
-//! both sides read the words continuously; blocking, the words are futexes.
+//! A rendezvous is needed if the receiver copies out of the sender's own memory, which the caller may change as soon
+//! as the call returns. Two words for each direction count the lent and the taken messages. With polling, both sides
+//! read the words continuously; blocking, the words are futexes.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Release};
@@ -13,16 +13,15 @@ use crate::sys::shared::{APART, PAGE, Shared};
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
-/// The offsets of the words that count lent messages, one for each direction. They follow the words of the bells
+/// The offsets of the words that count lent messages, one for each direction, behind the words of the bells
 /// (futexes).
 const LENT: [usize; 2] = [8 * APART, 9 * APART];
 /// The offsets of the words that count taken messages, one for each direction.
 const TAKEN: [usize; 2] = [10 * APART, 11 * APART];
-/// The distance from the word that counts lent messages to the value that describes the last one: in the same cache
-/// line.
+/// The distance from the word that counts lent messages to the value about the last lent message, in one cache line.
 const WITH: usize = 8;
 
-/// The shared words that count lent and taken messages, as one side uses them.
+/// The shared words that count lent and taken messages, as used by one side.
 #[derive(Debug)]
 pub(super) struct Rendezvous {
     memory: Shared,

@@ -31,8 +31,7 @@ impl End for Rights {
     const TITLE: &'static str = "sendmsg with a descriptor";
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
     const ABILITIES: &'static [Ability] = &[];
-    /// The size of the largest message: one that fits into every socket's buffer, since the descriptor is what
-    /// matters.
+    /// The size of the largest message: small enough for every socket's buffer, since only the descriptor matters.
     const MOST: usize = 64 << 10;
 
     fn open(_: &Work) -> Result<Opened> {

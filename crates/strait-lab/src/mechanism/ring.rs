@@ -1,8 +1,8 @@
 //! A bare single-producer, single-consumer ring of 64-byte slots, one for each direction.
 //!
 //! Head and tail have cache lines of their own. Each side keeps its own index in a register, with the last value that
-//! it read of the other's. It reads the other's line only when that value no longer suffices. One message is one
-//! slot; a batch is one store of the head.
+//! it read of the other side's index. A side reads the other's line only when that value no longer suffices. One
+//! message is one slot; a batch is one store of the head.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -1,9 +1,9 @@
 //! Signals that queue, each with a message of eight bytes as its value.
 //!
-//! A real-time signal stays in a queue until it is received, with the value that `sigqueue` gave it, in order. The
-//! receiver blocks the signal, so no handler runs. It receives with `sigwaitinfo` (polled: `sigtimedwait` with a
-//! timeout of 0), or reads from a `signalfd`, which can be waited for together with other descriptors. No connection
-//! is needed, but only eight bytes fit, and the user's number of queued signals is limited (`ulimit -i`).
+//! A real-time signal stays in a queue until it is received, with the value from `sigqueue`, in order. The receiver
+//! blocks the signal, so no handler runs. The receiver uses `sigwaitinfo` (polled: `sigtimedwait` with a timeout of
+//! 0), or reads from a `signalfd`, which allows a wait together with other descriptors. No connection is needed, but
+//! only eight bytes fit, and the user's number of queued signals is limited (`ulimit -i`).
 //!
 //! All signals to a process are in one queue, and each names its sender. So waiting for several processes is no
 //! different from waiting for one. For the same reason there is no end through which several processes could send.
@@ -96,7 +96,7 @@ impl<F: Fetch> End for Signal<F> {
     const MOST: usize = 8;
 
     fn open(_: &Work) -> Result<Opened> {
-        // Blocked before any other process can send one: a signal that is not blocked would kill this process.
+        // Blocked before any other process can send a signal: an unblocked signal would kill this process.
         block()?;
         Ok(Opened { first: Vec::new(), second: Vec::new() })
     }

@@ -124,8 +124,8 @@ impl Manner for InPlace {
     }
 }
 
-/// Seals each message before it is sent, so that the receiver may read it as bytes that no process can change. Each
-/// message is a memfd of its own: a way for large messages that are read in pieces.
+/// Seals each message before it is sent, so that the receiver may read it as immutable bytes. Each message is a memfd
+/// of its own: a way for large messages that are read in pieces.
 #[derive(Debug)]
 pub(crate) struct Sealed;
 
@@ -190,8 +190,8 @@ impl Manner for InSet {
     }
 }
 
-/// Uses a channel that was sent over another one, and shares its socket and its memory: like every channel but the
-/// first between two processes.
+/// Uses a channel that was sent over another channel, and shares its socket and its memory: like every channel but
+/// the first between two processes.
 #[derive(Debug)]
 pub(crate) struct Second {
     _carrier: Channel,

@@ -1,8 +1,7 @@
-//! Strait itself. Of all benchmarks, only this module, `strait_modes` and [`objects`](crate::loops::objects) use its
-//! interface.
+//! Strait itself. Only this module, `strait_modes` and [`objects`](crate::loops::objects) use Strait's interface.
 //!
 //! Both processes get a connected socket and make a channel over it. Messages are received into the caller's buffer:
-//! one copy in and one copy out, as for every mechanism that Strait is compared with.
+//! one copy in and one copy out, as for every compared mechanism.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -19,9 +18,9 @@ use crate::work::{Wait, Work};
 #[derive(Debug)]
 pub(crate) struct Strait(pub(crate) Channel);
 
-/// Returns the channel options for a work: the defaults, except for the way of waiting, for the size of the ring if
-/// it is fixed, and for a larger limit on the memory of peers if the messages are large. For these, also raises the
-/// limit on warm memory of this process.
+/// Returns the channel options for a work: the defaults, except for the way of waiting, a fixed size of the ring,
+/// and, for large messages, a larger limit on the memory of peers. For large messages, also raises the limit on warm
+/// memory of this process.
 pub(crate) fn options(work: &Work) -> Options {
     let mut options = Options::new().wait(match work.wait {
         Wait::Spin => strait::Wait::Spin,
@@ -153,7 +152,7 @@ impl hub::Look for Strait {
 
 /// The most events that one call of the wait set returns.
 const EVENTS: usize = 64;
-/// The most messages that are taken from one channel before the next one has its turn.
+/// The maximum number of messages taken from one channel before the next channel has its turn.
 const TURN: usize = 64;
 
 /// A hub of several channels in a wait set.
@@ -164,7 +163,7 @@ struct Waiting {
     events: Vec<Event>,
     /// The index in `events` of the event whose channel is received from.
     next: usize,
-    /// The number of messages that were received for this event since the wait set reported it.
+    /// The number of messages received for this event since the wait set reported it.
     taken: usize,
 }
 
@@ -239,11 +238,11 @@ impl Travels for Channel {
     }
 }
 
-/// One process's end of a channel over which one object goes back and forth, in every message.
+/// One process's end of a channel over which one object goes back and forth in every message.
 #[derive(Debug)]
 pub(crate) struct StraitWith<T> {
     channel: Channel,
-    /// The object that goes back and forth, while this process has it.
+    /// The object, while this process has it.
     held: Option<T>,
     /// The channel end that stays in the first process.
     _home: Option<Channel>,

@@ -1,8 +1,8 @@
 //! Two System V message queues, one for each direction.
 //!
 //! A queue keeps messages whole and in order. The kernel requires a type before each message, so there is one more
-//! copy here than with any other primitive. A process is not told when its peer dies, and waits until the queue is
-//! removed. So the keeper removes the queue when the first process dies.
+//! copy here than with any other primitive. A process does not learn of the death of its peer, and waits until the
+//! queue is removed. So the keeper removes the queue when the first process dies.
 
 use std::os::fd::OwnedFd;
 

@@ -2,11 +2,11 @@
 //!
 //! A side that sends a request and waits for the answer submits both operations at once and sleeps in the kernel: one
 //! system call instead of two. The answering side cannot do this, because it does not know whether another request
-//! follows. As long as an operation is in flight, the kernel uses the buffer whatever becomes of the caller. So the
-//! buffers belong to the ring, and each message is copied once more in each process. Polled, an operation that would
+//! follows. While an operation is in flight, the kernel uses the buffer even if the caller is gone. So the buffers
+//! belong to the ring, and each message is copied once more in each process. With polling, an operation that would
 //! block is submitted again.
 //!
-//! Several sockets need no `epoll`. A receive operation is in progress at each of them, in one ring. One system call
+//! Several sockets need no `epoll`. The ring has a receive operation in progress for each socket. One system call
 //! submits the sends to all and waits for the first answer.
 
 use std::collections::VecDeque;
@@ -154,7 +154,7 @@ struct Several {
 }
 
 impl Hub for Several {
-    /// Queues a send operation, which the next system call submits: a caller that asks several ends makes that call
+    /// Queues a send operation for the next system call. A caller with questions for several ends makes that call
     /// when it waits for their answers.
     fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
         while self.ends[to].sending.is_some() {
@@ -207,8 +207,7 @@ impl Several {
 
     fn push(&mut self, entry: &squeue::Entry) -> Result<()> {
         // SAFETY: both operations use memory that stays until the process ends, within its bounds. This process does
-        // not touch the memory while the operation is in progress: `sending` and `asked` say so until it is
-        // completed.
+        // not touch the memory while the operation is in progress: `sending` and `asked` are set until then.
         unsafe { self.ring.0.submission().push(entry) }.doing("queueing an operation")
     }
 

@@ -1,7 +1,7 @@
 //! `vmsplice`: the sender puts its own pages into a pipe, and the receiver copies out of them.
 //!
 //! There is one copy instead of a pipe's two. The pages still belong to the sender, which must not write to them
-//! before they were read. The kernel does not report when that is so, and two shared words do.
+//! before they were read. The kernel does not report when they were read, so two shared words do.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -53,7 +53,7 @@ impl End for Vmsplice {
 
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        // The pipe itself tells the receiver that a message was lent, so the word for it is not published.
+        // The pipe itself announces a lent message to the receiver, so the word for it is not published.
         self.words.count_loan();
         self.splice(&[IoSlice::new(message)])?;
         self.words.wait_until_taken()

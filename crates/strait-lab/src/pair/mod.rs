@@ -1,7 +1,8 @@
 //! The processes of a measurement.
 //!
-//! `strait` starts a fresh first process for each run, and the first process starts the others. Each is this program,
-//! executed again with a hidden subcommand. Its standard input is its control socket, and it dies with its parent.
+//! `strait` starts a fresh first process for each run, and the first process starts the others. Each process is this
+//! program, executed again with a hidden subcommand. Its standard input is its control socket, and the process dies
+//! with its parent.
 
 pub(crate) mod counted;
 pub(crate) mod traced;
@@ -82,8 +83,8 @@ fn hear(socket: BorrowedFd<'_>, work: &Work) -> Result<Heard<Result<Report>>> {
     control::recv(socket, limit(work))
 }
 
-/// The main function of a process that was started with the hidden subcommand. `side` says which process of the
-/// measurement it is; `told` is the work as JSON.
+/// The main function of a process started with the hidden subcommand. `side` is the number of the process in the
+/// measurement; `told` is the work as JSON.
 pub fn main(side: &str, told: &str) -> Result<()> {
     if side == mechanism::KEEPER {
         return mechanism::keep(stdin().as_fd());
@@ -201,8 +202,8 @@ fn first<E: End>(work: &Work, probed: bool) -> Result<Report> {
     Ok(report)
 }
 
-/// Starts the other processes, and makes an end to each of them, or one end that all of them share. Returns the
-/// processes, the ends, and how long joining the ends took in nanoseconds.
+/// Starts the other processes, and makes an end to each process, or one end shared by all. Returns the processes, the
+/// ends, and the nanoseconds for joining the ends.
 fn connect<E: End>(work: &Work, probe: &OwnedFd) -> Result<(Vec<Other>, Vec<E>, u64)> {
     let crowd = work.shape.crowd().unwrap_or(Crowd { peers: 1, shared: false });
     let (mut others, mut ends, mut connect) = (Vec::new(), Vec::new(), 0);

@@ -4,7 +4,8 @@
 //! the other. The difference is the cost of the messages, without starting, connecting and reporting.
 //!
 //! Every stop costs tens of microseconds, so nothing is timed here, and behaviour that depends on time differs: a
-//! receiver that polls by system calls makes fewer of them, and one that spins before it sleeps may always sleep.
+//! receiver that polls by system calls makes fewer calls, and a receiver that spins before it sleeps may always
+//! sleep.
 
 use std::collections::HashMap;
 use std::fs;
@@ -87,13 +88,13 @@ pub(crate) fn total(work: &Work, patience: Duration) -> Result<u64> {
     Ok(calls.iter().sum())
 }
 
-/// Counts the system calls of a process from its start to its end, and of all processes that it starts. A process
-/// that is not done after `patience` is killed. Returns the count of the first process, and of all others together.
+/// Counts the system calls of a process from its start to its end, and of all its descendants. Kills a process that
+/// is not done after `patience`. Returns the count of the first process, and of all others together.
 fn count(mut command: Command, patience: Duration) -> Result<[u64; 2]> {
     // SAFETY: between `fork` and `exec` the closure makes one system call, and touches no memory but errno.
     unsafe { command.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
-    // The child is waited for by its number, below, and never by its handle: once it has ended, another process may
-    // get the number.
+    // The code below waits for the child by its number, and never by its handle: after the end of the child, another
+    // process may get the number.
     let first = Pid::from_raw(command.spawn().doing("starting a process")?.id() as i32);
     drop(command);
 
@@ -112,13 +113,13 @@ fn count(mut command: Command, patience: Duration) -> Result<[u64; 2]> {
     Ok(stops?.map(|stops| stops / 2))
 }
 
-/// Follows `first` and all processes and threads that it starts until they have ended. Returns how often the first
-/// process and the others stopped at a system call: twice for each call, at its beginning and its end.
+/// Follows `first` and all processes and threads started by it until they have ended. Returns how often the first
+/// process and the others stopped at a system call: twice for each call, at its begin and its end.
 fn follow(first: Pid) -> Result<[u64; 2]> {
     let mut sides: HashMap<Pid, usize> = HashMap::new();
     let mut stops = [0; 2];
     loop {
-        // Waits only for processes that this thread traces: other threads may have children of their own.
+        // Waits only for processes traced by this thread: other threads may have children of their own.
         let status = match waitpid(None, Some(WaitPidFlag::__WALL | WaitPidFlag::__WNOTHREAD)) {
             Ok(status) => status,
             Err(Errno::EINTR) => continue,

@@ -1,9 +1,10 @@
-//! Strait beside other libraries, each as a user of its documentation gets it.
+//! Strait beside other libraries, each as the user of its documentation gets it.
 //!
-//! The libraries are measured by programs of their own (`crates/strait-peers`, built by `tools/peers`), in the build profile
-//! of a user who changes nothing. A program starts a second process, measures one [`Row`] in one [`Form`] and prints a line
-//! of JSON. [`run`] starts the programs one after the other: each repetition has every row of every program, in random
-//! order. [`tables`] formats the results, [`picture`] draws them, and [`summary`] prints what the README says of them.
+//! Each library is measured by a program of its own (`crates/strait-peers`, built by `tools/peers`), in the default
+//! build profile of a user. A program starts a second process, measures one [`Row`] in one [`Form`] and prints a line
+//! of JSON. [`run`] starts the programs one after the other: each repetition has every row of every program, in
+//! random order. [`tables`] formats the results, [`picture`] draws them, and [`summary`] prints the README's text
+//! about them.
 
 pub mod picture;
 mod program;
@@ -53,11 +54,11 @@ pub struct Contest {
     pub seed: u64,
 }
 
-/// Measures everything that `contest` asks for. After an interrupt (Ctrl-C), returns what was measured until then.
+/// Measures everything in `contest`. After an interrupt (Ctrl-C), returns the figures measured until then.
 ///
 /// # Errors
 ///
-/// If a placement needs a second processor and there is none. A program that fails is reported in its figure.
+/// If a placement needs a second processor and there is none. The failure of a program is reported in its figure.
 pub fn run(contest: &Contest) -> Result<PeerResults> {
     let mut figures = Vec::new();
     for spot in &contest.spots {
@@ -111,7 +112,7 @@ pub fn run(contest: &Contest) -> Result<PeerResults> {
     })
 }
 
-/// Runs one program once, beside what its placement asks for.
+/// Runs one program once, beside the load of its placement.
 fn measure(contest: &Contest, figure: &Figure) -> Result<program::Outcome> {
     let program = contest.programs.iter().find(|program| program.name == figure.program);
     let program = program.ok_or_else(|| Trouble::new("a figure of a program that is not there"))?;

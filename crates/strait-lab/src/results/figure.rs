@@ -45,8 +45,8 @@ pub enum State {
     /// A message was lost or wrong, a process died, or a call failed; the text says which. There is no figure,
     /// whatever the other repetitions found.
     Broken(String),
-    /// This machine does not support the mechanism, or the mechanism met a known limit; the text says which. There is
-    /// no figure, and this is not a failure.
+    /// This machine does not support the mechanism, or the mechanism met a known limit; the text has the reason.
+    /// There is no figure, and no failure either.
     Lacking(String),
     /// The suite was stopped before this work was measured.
     NotReached,
@@ -211,10 +211,10 @@ impl Each {
 /// Returns an interval for the median of the distribution from which `values` were drawn, with the probability that
 /// the interval contains this median.
 ///
-/// The interval lies between two of the values: the narrowest pair that contains the median with 95 %, or the
-/// outermost pair if there are too few values for that. `None` if `values` is empty.
+/// The interval lies between two of the values: the narrowest pair that contains the median with 95 %, or, if there
+/// are too few values, the outermost pair. `None` if `values` is empty.
 ///
-/// Each value is below the true median with a probability of one half. So the number of values below it has a
+/// Each value is below the true median with a probability of one half. So the number of values below the median has a
 /// binomial distribution, whatever the distribution of the values.
 pub fn interval(values: &[f64]) -> Option<([f64; 2], f64)> {
     let mut sorted = values.to_vec();

@@ -1,4 +1,4 @@
-//! Shapes: which process sends what, and when. Their measuring loops are in the module `loops`.
+//! Shapes: the tasks of the processes. Their measuring loops are in the module `loops`.
 
 pub(crate) mod chrome;
 pub mod names;
@@ -34,15 +34,15 @@ pub enum Shape {
         /// The number of messages in one call.
         batch: usize,
     },
-    /// The first process sends at a share of the capacity of the two processes, which is measured just before.
-    /// Messages are due at random intervals, as those of many independent senders are. Each message is timed from
-    /// when it was due until the second process has it, so a delay counts for every message that waited.
+    /// The first process sends at a share of the capacity of the two processes, measured just before. Messages are
+    /// due at random intervals, like the messages of many independent senders. The time of each message counts from
+    /// when the message was due until the second process has it, so a delay counts for every waiting message.
     OpenLoop {
         /// The load in percent of the capacity.
         load: u8,
     },
-    /// The first process sends at a fixed rate, whatever the capacity, at random intervals. Each message is timed
-    /// from when it was due until the second process has it.
+    /// The first process sends at a fixed rate, whatever the capacity, at random intervals. The time of each message
+    /// counts from when the message was due until the second process has it.
     Paced {
         /// The number of messages per second.
         rate: u32,
@@ -172,7 +172,7 @@ impl Shape {
         1 + self.crowd().map_or(1, |crowd| crowd.peers)
     }
 
-    /// Returns the size in bytes of the smallest message that has room for what this shape writes.
+    /// Returns the size in bytes of the smallest message with room for everything that this shape writes.
     pub(crate) fn smallest(self) -> usize {
         match self {
             // The number and a time.

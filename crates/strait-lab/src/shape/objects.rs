@@ -6,12 +6,12 @@ use serde::{Deserialize, Serialize};
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[allow(missing_docs, reason = "the documentation of a task names its numbers")]
 pub enum Task {
-    /// `Give`: an end of a new channel goes to the second process. It is timed from before it is sent until that
-    /// process has received the first message through it.
+    /// `Give`: an end of a new channel goes to the second process. The time counts from before the send until that
+    /// process has received the first message through the end.
     Give { count: u64 },
-    /// `Acquaint`: an end of a new channel, whose other end the second process has, goes to the third process, which
-    /// sends a message through it at once. It is timed from before it is sent until the second process has received
-    /// that message.
+    /// `Acquaint`: an end of a new channel, whose other end is in the second process, goes to the third process,
+    /// which sends a message through it at once. The time counts from before the send of the end until the second
+    /// process has received that message.
     Acquaint { count: u64 },
     /// `Stream`: a stream of messages to an end that stays at the second process, or (`moves`) that moves between the
     /// second and the third process after every `stretch` messages. The stretches are timed.
@@ -21,21 +21,21 @@ pub enum Task {
     /// `Crowded`: round trips on a quiet channel to a process that also serves `busy` busy channels with the same wait
     /// set. The busy channels are on the link of the quiet one, or (`apart`) on a link to the third process.
     Crowded { busy: usize, apart: bool, trips: u64 },
-    /// `Hold`: `channels` channels between two processes, each of which has carried a message. The memory and
-    /// descriptors that they hold are compared with those of one channel.
+    /// `Hold`: `channels` channels between two processes, each used for one message. Their memory and descriptors are
+    /// compared with those of one channel.
     Hold { channels: usize },
-    /// `Wake`: a message wakes the second process, which waits for `members` channels at once, all idle but one. It
-    /// is timed from before it is sent until it is received.
+    /// `Wake`: a message wakes the second process, which waits for `members` channels at once, all idle but one. The
+    /// time counts from before the send until the receipt of the message.
     Wake { members: usize },
     /// `Within`: `channels` channels within one process are made, used for the first time, have one end sent each,
     /// and are closed.
     Within { channels: usize },
     /// `Open`: channels are made and one end of each is sent to the second process, `batch` in a message, with one
-    /// message through each channel. They are timed from before the first is made until the second process has
-    /// received the last message.
+    /// message through each channel. The time counts from before the first channel is made until the second process
+    /// has received the last message.
     Open { channels: usize, batch: usize },
     /// `Pass`: messages with `ends` ends each go to the second process, which sends them back. `window` of these
-    /// messages are in flight at a time. They are timed until the last is back.
+    /// messages are in flight at a time. The time counts until the last message is back.
     Pass { crossings: usize, ends: usize, window: usize },
     /// `Call`: `threads` threads make calls on one end, for `millis` milliseconds.
     Call { threads: usize, millis: u64 },
@@ -45,11 +45,11 @@ pub enum Task {
     Tasks { bare: bool, trips: u64 },
     /// `Dispatched`: round trips between handlers, each called by a dispatcher or by the receiving thread itself.
     Dispatched { by: By, size: usize, trips: u64 },
-    /// `Relayed`: messages go from the first process through the second to the third, one at a time. Each is timed
-    /// from before it is written until the third process has checked it.
+    /// `Relayed`: messages go from the first process through the second to the third, one at a time. The time of each
+    /// counts from before the write until the third process has checked the message.
     Relayed { how: Relay, size: usize, count: u64 },
-    /// `Values`: values that own `size` bytes are sent from one end to the other within one process, as they are or
-    /// (`as_bytes`) as bytes.
+    /// `Values`: values with `size` bytes of their own are sent from one end to the other within one process, as
+    /// values or (`as_bytes`) as bytes.
     Values { as_bytes: bool, size: usize, count: u64 },
     /// `Units`: so many units of work within one process, after 64 others as warm-up.
     Units { unit: Unit, units: usize },
@@ -93,10 +93,10 @@ pub enum Relay {
 /// The kind of unit that a run makes many of.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 pub enum Unit {
-    /// A channel over one link: it is made, one end is sent, and one message is sent through it.
+    /// A channel over one link: the channel is made, one end is sent, and one message is sent through the channel.
     Channels,
-    /// A client of one listener: it connects, is accepted, and one message is sent through the channel.
+    /// A client of one listener: the client connects, is accepted, and one message is sent through the channel.
     Clients,
-    /// A member of one wait set: it is added, a message notifies it, and the message is received.
+    /// A member of one wait set: the member is added, a message notifies the member, and the message is received.
     Members,
 }

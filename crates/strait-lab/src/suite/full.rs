@@ -1,9 +1,9 @@
-//! The suite `full`: every mechanism in every shape that it supports, around one base.
+//! The suite `full`: every mechanism in every supported shape, around one base.
 //!
-//! All combinations of the axes would be some ten thousand figures, most of which repeat what their neighbours show.
-//! So there is a *base*: a message of 56 bytes there and back, in every way of waiting and every placement. From the
-//! base one axis varies at a time: the size, or the shape with its parameters. Figures that differ from the base are
-//! measured in three *corners*:
+//! All combinations of the axes would be some ten thousand figures, most of which repeat their neighbours. So there
+//! is a *base*: a message of 56 bytes there and back, in every way of waiting and every placement. From the base one
+//! axis varies at a time: the size, or the shape with its parameters. Figures that differ from the base are measured
+//! in three *corners*:
 //!
 //! * spinning on two processors, where only cache lines cost something;
 //! * asleep on one processor, where only system calls and process switches cost something;
@@ -77,7 +77,7 @@ fn everywhere(cpus: Cpus, mechanisms: &[Mechanism], size: usize) -> Vec<Work> {
     axes.works()
 }
 
-/// Returns the works for signals. A signal carries eight bytes, so its other figures are of that size only, asleep on
+/// Returns the works for signals. A signal carries eight bytes, so its other figures have that size only, asleep on
 /// one processor, together with two other mechanisms.
 fn signals(cpus: Cpus, corners: &Corners) -> Vec<Work> {
     let signals = [Mechanism::SIGNAL, Mechanism::SIGNALFD];

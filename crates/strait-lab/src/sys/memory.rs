@@ -14,7 +14,7 @@ use super::outcome;
 
 /// Copies memory of another process at `address` into `buffer`. Returns the number of bytes copied.
 ///
-/// The kernel checks that this process may access the other one, and that the address is mapped there.
+/// The kernel checks that this process may access the other process, and that the address is mapped there.
 #[inline]
 pub(crate) fn read_from(process: Pid, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
     let here = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -42,8 +42,8 @@ impl WritingEnd {
 
     /// Puts the pages of `parts` themselves into the pipe, as many as one call takes. Returns the number of bytes.
     ///
-    /// The pages must not change until the receiver has read them; otherwise it reads changed bytes. A change does no
-    /// harm to this process's memory.
+    /// The pages must not change until the receiver has read them; otherwise the receiver reads changed bytes. Such a
+    /// change does no harm to this process's memory.
     #[inline]
     pub(crate) fn splice(&self, parts: &[IoSlice<'_>]) -> Result<usize, Errno> {
         let mut raw = [const { MaybeUninit::uninit() }; PARTS];
@@ -53,8 +53,8 @@ impl WritingEnd {
         }
         // SAFETY: the loop has written the first `count` elements.
         let raw = unsafe { slice::from_raw_parts(raw.as_ptr().cast::<IoSliceRaw<'_>>(), count) };
-        // SAFETY: into a writing end the kernel puts bytes that it reads from the slices. Without `GIFT` the pages
-        // remain this process's.
+        // SAFETY: the kernel only reads bytes from the slices, since the descriptor is a writing end. Without `GIFT`
+        // the pages remain this process's.
         unsafe { vmsplice(&self.0, raw, SpliceFlags::empty()) }
     }
 }

@@ -38,7 +38,7 @@ fn access(polled: bool) -> i32 {
 
 fn own(queue: libc::mqd_t) -> Result<OwnedFd, Errno> {
     let queue = outcome(queue)?;
-    // SAFETY: on Linux a queue's number is a descriptor; this one was just opened, and nothing else owns it.
+    // SAFETY: on Linux a queue's number is a descriptor, which was just opened; nothing else owns it.
     Ok(unsafe { OwnedFd::from_raw_fd(queue) })
 }
 
@@ -90,24 +90,24 @@ impl<'a> Semaphore<'a> {
     /// Increments the semaphore, and wakes a waiting thread if there is one.
     #[inline]
     pub(crate) fn post(&self) -> Result<(), Errno> {
-        // SAFETY: the semaphore was made by the process that then gave the memory to the other one. It exists as long
-        // as the memory, which outlives `self`.
+        // SAFETY: the process that made the semaphore gave the memory to the other process afterwards. The semaphore
+        // exists as long as the memory, which outlives `self`.
         outcome(unsafe { libc::sem_post(self.0) }).map(drop)
     }
 
     /// Waits until the semaphore is above 0, and decrements it.
     #[inline]
     pub(crate) fn wait(&self) -> Result<(), Errno> {
-        // SAFETY: the semaphore was made by the process that then gave the memory to the other one. It exists as long
-        // as the memory, which outlives `self`.
+        // SAFETY: the process that made the semaphore gave the memory to the other process afterwards. The semaphore
+        // exists as long as the memory, which outlives `self`.
         outcome(unsafe { libc::sem_wait(self.0) }).map(drop)
     }
 
     /// Decrements the semaphore if it is above 0; `EAGAIN` if it is 0.
     #[inline]
     pub(crate) fn try_wait(&self) -> Result<(), Errno> {
-        // SAFETY: the semaphore was made by the process that then gave the memory to the other one. It exists as long
-        // as the memory, which outlives `self`.
+        // SAFETY: the process that made the semaphore gave the memory to the other process afterwards. The semaphore
+        // exists as long as the memory, which outlives `self`.
         outcome(unsafe { libc::sem_trywait(self.0) }).map(drop)
     }
 }

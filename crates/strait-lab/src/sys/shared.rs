@@ -1,9 +1,9 @@
 //! Memory shared by the processes of a measurement. All code of the floors that touches shared memory is here.
 //!
-//! The peer is this same program, so the floors trust it: they are bare loops that show what the machine can do, not
-//! what a careful library does. Their correctness depends on the order of accesses. Every byte outside the flag words
-//! is written by one side before that side stores a flag with *release*, and read by the other side after it loaded
-//! that flag with *acquire*.
+//! The peer is this same program, so the floors trust the peer: floors are bare loops that show what the machine can
+//! do, not what a careful library does. Their correctness depends on the order of accesses. One side writes every
+//! byte outside the flag words before that side stores a flag with *release*; the other side reads the byte after it
+//! loaded that flag with *acquire*.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::ptr::{self, NonNull};

@@ -66,7 +66,7 @@ impl Blocked {
     fn fetch(&self, limit: *const libc::timespec) -> Result<Came, Errno> {
         // SAFETY: a structure of numbers and of a union of numbers and pointers, for which all zeros are valid.
         let mut about: libc::siginfo_t = unsafe { std::mem::zeroed() };
-        // SAFETY: a valid set, a place for one such structure, and either no time limit or one that lives until the
+        // SAFETY: the set is valid, `about` has room for the result, and the time limit is null or lives until the
         // call returns.
         outcome(unsafe { libc::sigtimedwait(&raw const self.0, &raw mut about, limit) })?;
         // SAFETY: a signal that `sigqueue` sent has both of these fields.

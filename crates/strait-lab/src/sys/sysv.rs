@@ -1,6 +1,6 @@
 //! System V message queues, shared memory and semaphores.
 //!
-//! All three are named by numbers that stay in the kernel until a process removes them, whichever process dies
+//! All three have numbers as names, which stay in the kernel until a process removes them, whichever process dies
 //! meanwhile. The mechanisms' `keeper` removes them here.
 
 use std::ptr::{self, NonNull};
@@ -84,8 +84,8 @@ pub(crate) fn make_memory(len: usize) -> Result<i32, Errno> {
     outcome(unsafe { libc::shmget(libc::IPC_PRIVATE, len, libc::IPC_CREAT | MINE) })
 }
 
-/// Removes memory, which is freed as soon as no process has it attached. On Linux it can still be attached until
-/// then.
+/// Removes memory. The kernel frees the memory as soon as no process has it attached. On Linux processes can still
+/// attach it until then.
 pub(crate) fn remove_memory(memory: i32) -> Result<(), Errno> {
     // SAFETY: this command reads and writes nothing through the pointer.
     outcome(unsafe { libc::shmctl(memory, libc::IPC_RMID, ptr::null_mut()) }).map(drop)
@@ -115,7 +115,7 @@ pub(crate) fn attach(memory: i32) -> Result<NonNull<u8>, Errno> {
 /// # Safety
 /// `base` was returned by [`attach`], and the memory is no longer used.
 pub(crate) unsafe fn detach(base: NonNull<u8>) -> Result<(), Errno> {
-    // SAFETY: the caller keeps the contract of this function, which is that of `shmdt`.
+    // SAFETY: the caller keeps the contract of this function, which equals that of `shmdt`.
     outcome(unsafe { libc::shmdt(base.as_ptr().cast()) }).map(drop)
 }
 

@@ -296,11 +296,11 @@ impl Work {
         }
     }
 
-    /// Returns the time limit in which the work ends if nothing hangs.
+    /// Returns the time limit within which the work ends unless something hangs.
     ///
-    /// If the number of messages is limited, this is half a millisecond for each message, its bytes at 100 MB/s, and
-    /// its idle time; all that for each other process. A connection gets 100 ms more: connections that spin on one
-    /// busy processor take some time slices each, and some libraries create files for a connection.
+    /// If the number of messages is limited, the limit is half a millisecond for each message, its bytes at 100 MB/s,
+    /// and its idle time; all this for each other process. A connection gets 100 ms more: connections that spin on
+    /// one busy processor take some time slices each, and some libraries create files for a connection.
     pub(crate) fn longest(&self) -> Duration {
         match self.extent {
             // The task has its own length.
@@ -331,7 +331,7 @@ impl Work {
         Duration::from_nanos(nanoseconds + self.size as u64 / 2)
     }
 
-    /// Returns why this machine cannot measure the work, if it cannot: it lacks the mechanism, or has too few
+    /// Returns the reason if this machine cannot measure the work: the mechanism is missing, or there are too few
     /// processors.
     pub fn lacking(&self) -> Option<String> {
         let (processes, processors) = (self.shape.processes(), Machine::processors());

@@ -1,5 +1,5 @@
-//! Cap'n Proto, by the crate `capnp` 0.27. Without its compiler of schemas there are no structs: a struct of `u8` fields
-//! is measured as a list of as many, whose bytes are those of the struct.
+//! Cap'n Proto, by the crate `capnp` 0.27. Without its schema compiler there are no structs: a struct of `u8` fields
+//! is measured as a list of equal length, with the bytes of the struct.
 
 use capnp::message::{Builder, HeapAllocator, ReaderOptions};
 use capnp::{data, data_list, primitive_list, serialize};

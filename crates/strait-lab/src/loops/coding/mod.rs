@@ -1,8 +1,8 @@
 //! Encoding and decoding values in memory, without sending them.
 //!
-//! A [`Codec`] is measured as a mechanism is, in a process of its own; there is no second process. Before it is timed, a
-//! value is encoded, decoded, and compared with what it was. An encoder uses its memory again, as a careful sender has
-//! it; a decoder makes a value that owns its memory.
+//! A [`Codec`] is measured like a mechanism, in a process of its own; there is no second process. Before the
+//! measurement, a value is encoded, decoded, and compared with the original. An encoder reuses its memory, as a
+//! careful sender does; a decoder makes a value that owns its memory.
 
 #[cfg(feature = "codecs-capnp")]
 mod capnp;

@@ -113,8 +113,8 @@ fn hear_ends(from: &Channel, count: usize) -> Result<Vec<Channel>> {
     Ok(ends)
 }
 
-/// Runs the second process of the task `Crowded`: answers on the quiet channel, and receives from the busy ones, one
-/// message each time that the wait set reports a channel.
+/// Runs the second process of the task `Crowded`: answers on the quiet channel, and receives from the busy channels,
+/// one message each time that the wait set reports a channel.
 pub(super) fn serve(first: &Channel, crowd: Crowd) -> Result<Share> {
     let quiet = hear_ends(first, 1)?.remove(0);
     let mut server = Server { quiet, busy: hear_ends(first, crowd.busy)?, received: vec![0; crowd.busy], steady: None };
@@ -149,7 +149,7 @@ struct Server {
 
 impl Server {
     /// Takes one message from the channel of `event`. With the last message of the quiet channel, returns the number
-    /// of messages that the busy channels carried in the measured part, and the nanoseconds that it took.
+    /// of messages over the busy channels in the measured part, and its nanoseconds.
     fn take(&mut self, event: &Event) -> Result<Option<(u64, u64)>> {
         let mut heard: Words = [0; SIZE];
         let key = event.key() as usize;

@@ -1,4 +1,4 @@
-//! Many idle channels: the memory and descriptors that they hold, and their effect on a busy channel.
+//! Many idle channels: their memory and descriptors, and their effect on a busy channel.
 
 use std::fs;
 
@@ -70,8 +70,8 @@ fn round_trips(work: &Work) -> Work {
 #[derive(Clone, Copy, Debug, serde::Serialize, serde::Deserialize)]
 struct Stock {
     descriptors: f64,
-    /// Bytes of the pages of channels that are present, as this process's share: each page is divided equally among
-    /// the processes that map it, so the sum over all processes is the memory in use.
+    /// Bytes of the present pages of channels, as this process's share: each page is divided equally among the
+    /// processes with a mapping of it, so the sum over all processes is the memory in use.
     shared: f64,
     /// Bytes of this process's private pages.
     private: f64,
@@ -163,8 +163,8 @@ pub(super) fn hold(peer: &Channel, options: &Options, channels: usize) -> Result
 /// Runs the second process of the task `Hold`: receives the message through each channel, and reads its memory and
 /// descriptor counts when the first process asks for them.
 pub(super) fn hold_too(peer: &Channel) -> Result<Share> {
-    // The list has room for all ends from the start, so that it does not move: this process does not know their
-    // number.
+    // The list has room for all ends from the start, so that it never moves: this process does not know the number of
+    // ends.
     let mut all = Vec::with_capacity(1 << 17);
     all.resize_with(all.capacity(), || None);
     let mut held = 0;

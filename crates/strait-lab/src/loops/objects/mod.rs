@@ -1,6 +1,7 @@
-//! The loops of the suites with targets: channel ends that travel, and the objects that are built on channels.
+//! The loops of the suites with targets: channel ends that move, and the objects built on channels.
 //!
-//! Each process has a channel over a link to the first process, and the first has one to each of the others.
+//! Each process has a channel over a link to the first process, and the first process has a channel to each other
+//! process.
 
 mod bulk;
 mod calls;
@@ -26,8 +27,8 @@ use crate::shape::Task;
 use crate::trouble::Result;
 use crate::work::{Report, Work};
 
-/// Runs the first process of `task`, which has a channel to each of the others. An end that a process receives waits
-/// as the channel that brought it does.
+/// Runs the first process of `task`, which has a channel to each other process. A received end waits in the way of
+/// the channel that brought the end.
 pub(crate) fn first(mut links: Vec<Channel>, work: &Work, task: Task) -> Result<Report> {
     let options = options(work);
     match task {

@@ -19,8 +19,8 @@ const PATIENCE: Duration = Duration::from_secs(20);
 /// The distance in bytes between the bytes of a message that the receiver checks.
 const PAGE: usize = 4096;
 
-/// Runs the first process of the task `Relayed`: sends `count` messages, one at a time. Each is timed from before it
-/// is written until the third process has checked it.
+/// Runs the first process of the task `Relayed`: sends `count` messages, one at a time. The time of each counts from
+/// before the write until the third process has checked the message.
 pub(super) fn source(
     relay: &Channel,
     sink: &Channel,

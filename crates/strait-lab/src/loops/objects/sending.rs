@@ -1,7 +1,6 @@
 //! One end at a time: to the peer, and to a third process.
 //!
-//! All times are one way: each message carries the time at which its sending began, by the clock that all processes
-//! share.
+//! All times are one way: each message carries the time at which its send began, by the clock of all processes.
 
 use strait::{Channel, Options};
 

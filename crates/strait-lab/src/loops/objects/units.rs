@@ -1,7 +1,7 @@
-//! Units of work in one process, against one link, listener or wait set that grows.
+//! Units of work in one process, against one growing link, listener or wait set.
 //!
-//! All units run in one process, so that its instructions and system calls do not depend on the scheduler. The two
-//! ends of a link are connected by a socket pair, as they would be between two processes.
+//! All units run in one process, so that its instructions and system calls do not depend on the scheduler. A socket
+//! pair connects the two ends of a link, as between two processes.
 
 use std::fs;
 use std::thread;
@@ -165,7 +165,7 @@ fn members(set: &WaitSet, ends: &[[Channel; 2]], first_key: usize) -> Result<()>
     Ok(())
 }
 
-/// Returns the memory that this process holds, in bytes. Of shared pages it counts this process's share.
+/// Returns the memory of this process in bytes, with this process's share of shared pages.
 fn held_memory() -> Result<f64> {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup").doing("/proc/self/smaps_rollup")?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));

@@ -9,7 +9,8 @@ use crate::trouble::Result;
 use crate::work::Report;
 
 /// Runs the only process of the task `Within`: makes `channels` channels, uses them, sends an end of each, and closes
-/// them. Each step is done with all channels before the next step, and its mean time for a channel is reported.
+/// them. All channels go through one step before the next step; the report has the mean time of each step for a
+/// channel.
 pub(super) fn run(options: &Options, channels: usize) -> Result<Report> {
     let mut report = Report { count: channels as u64, ..Report::default() };
     let mut then = clock::now();

@@ -1,8 +1,8 @@
 //! Bells: the ways to wait for a message in shared memory, and to wake the waiting side.
 //!
 //! There are four bells: for each direction one for "there is a message" and one for "there is free room again". A
-//! bell that counts is notified once for each message or for each quarter of the ring that became free, and is waited
-//! for as often.
+//! counting bell gets one notification for each message, or for each free quarter of the ring, and is waited for as
+//! often.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering::{Relaxed, Release, SeqCst};
@@ -61,8 +61,8 @@ pub(crate) trait Bell: Sized + 'static {
     /// Joins the bells from a side's descriptors, in either process.
     fn join(work: &Work, descriptors: Vec<OwnedFd>) -> Result<Self>;
 
-    /// Notifies the side that waits for the bell with the number `bell`. The caller has already stored what that side
-    /// waits for.
+    /// Notifies the side that waits for bell number `bell`. The caller has already stored the awaited message or
+    /// room.
     fn ring(&mut self, memory: &Shared, bell: usize) -> Result<()>;
 
     /// Waits until the bell with the number `bell` was notified and `there` returns `true`.
@@ -122,12 +122,12 @@ impl Bell for Spin {
     }
 }
 
-/// A futex for each bell, whose word says whether the other side sleeps. The notifying side makes a system call only
+/// A futex for each bell, whose word is set while the other side sleeps. The notifying side makes a system call only
 /// then.
 ///
 /// The waiting side sets the word and then checks once more before it sleeps. The notifying side has stored its
 /// message and then checks the word. The fences between the two steps of each side make sure that at least one side
-/// sees the other.
+/// sees the store of the other.
 #[derive(Debug)]
 pub(crate) struct Futex;
 
@@ -257,8 +257,8 @@ impl Bell for PosixSemaphores {
     }
 }
 
-/// An eventfd for each bell: a counter that is a descriptor, so it can be waited for together with others. A read
-/// takes all notifications so far; those that were not waited for yet are remembered in `rung`.
+/// An eventfd for each bell: a counter with a descriptor, which allows a wait together with other descriptors. A read
+/// takes all notifications so far; `rung` has those that were not waited for yet.
 #[derive(Debug)]
 pub(crate) struct Eventfds {
     bells: [OwnedFd; BELLS],

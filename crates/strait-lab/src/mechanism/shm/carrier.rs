@@ -1,5 +1,5 @@
-//! The kinds of shared memory. Mapped memory is the same for all of them. They differ in how the second process finds
-//! the memory, and in what is left behind if no process cleans up.
+//! The kinds of shared memory. Once mapped, all kinds are equal. They differ in how the second process finds the
+//! memory, and in what stays behind if no process cleans up.
 
 use std::ffi::CString;
 use std::fs;
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     Memfd,
 }
 
-/// Returns the name of the mechanism that combines this kind of memory with this kind of bell.
+/// Returns the name of the mechanism with this kind of memory and this kind of bell.
 pub(super) const fn name(carrier: Kind, bell: bell::Kind) -> &'static str {
     match (carrier, bell) {
         (Kind::Sysv, bell::Kind::Spin) => "sysv-shm-spin",
@@ -42,7 +42,7 @@ pub(super) const fn name(carrier: Kind, bell: bell::Kind) -> &'static str {
     }
 }
 
-/// Returns the title in tables of the mechanism that combines this kind of memory with this kind of bell.
+/// Returns the title, in tables, of the mechanism with this kind of memory and this kind of bell.
 pub(super) const fn title(carrier: Kind, bell: bell::Kind) -> &'static str {
     match (carrier, bell) {
         (Kind::Sysv, bell::Kind::Spin) => "System V memory, spin",
@@ -57,7 +57,7 @@ pub(super) const fn title(carrier: Kind, bell: bell::Kind) -> &'static str {
     }
 }
 
-/// Memory that was just created and is mapped in this process, with the descriptors by which both sides find it.
+/// New memory, mapped in this process, with the descriptors by which both sides find it.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(super) memory: Shared,
@@ -70,10 +70,10 @@ pub(crate) struct Made {
 pub(crate) trait Carrier: 'static {
     /// The kind of the memory, for the name of the mechanism.
     const KIND: Kind;
-    /// Whether this kind of memory needs a keeper, a process that removes names that are left behind.
+    /// Whether this kind of memory needs a keeper, a process that removes leftover names.
     const KEPT: bool;
 
-    /// Returns why this machine does not support this kind of memory, if it does not.
+    /// Returns the reason if this machine does not support this kind of memory.
     fn missing() -> Option<String> {
         None
     }
@@ -85,8 +85,8 @@ pub(crate) trait Carrier: 'static {
     fn take(descriptors: Vec<OwnedFd>, side: Side, len: usize) -> Result<Shared>;
 }
 
-/// Memory from `shmget`, found by its number. The number is removed at once, and the memory stays as long as the
-/// keeper has it attached: until then Linux lets other processes attach it.
+/// Memory from `shmget`, found by its number. The number is removed at once, and the memory stays while the keeper
+/// has it attached: until then Linux lets other processes attach the memory.
 #[derive(Debug)]
 pub(crate) struct Sysv;
 

@@ -1,10 +1,10 @@
-//! Rings in shared memory, as a program makes them by hand: one ring for every kind of memory and every way to wait.
+//! Rings in shared memory, as programs make them by hand: one ring for every kind of memory and every way to wait.
 //!
 //! [`carrier`] has the kinds of memory, [`bell`] the ways to wait. The ring is *correct* because a slot begins with
 //! the number of its message, which is stored with *release* after the bytes and loaded with *acquire* before them.
 //! (The benchmark that this module follows compared the whole memory with the expected message, again and again,
 //! without any ordering. Then the compiler and the processor may show the reader arbitrary bytes, and the reader must
-//! know the message before it has received it.)
+//! know the message in advance.)
 //!
 //! The number is in the same cache line as the first bytes, so a small message moves one or two lines and no other.
 //! Slots become free by quarters of the ring, so the line with the count of free slots seldom moves.
@@ -63,7 +63,7 @@ impl Layout {
     }
 }
 
-/// One direction of the shared memory as one side uses it.
+/// One direction of the shared memory, as used by one side.
 #[derive(Debug)]
 struct Way {
     /// The offset in bytes of this direction's slots in the shared memory.
@@ -224,8 +224,7 @@ impl<C: Carrier, B: Bell> Shm<C, B> {
     #[inline(always)]
     fn free_slot(&mut self) -> Result<usize> {
         if self.out.done == self.out.until {
-            // The wait is for exactly one quarter, so that a bell that counts is waited for as often as it is
-            // notified.
+            // The wait is for exactly one quarter, so that a counting bell has as many waits as notifications.
             let due = self.out.until - self.layout.slots as u64 + self.quarter();
             let free = self.memory.word(self.out.free);
             self.bell.wait(&self.memory, self.out.freed, || free.load(Acquire) >= due)?;
