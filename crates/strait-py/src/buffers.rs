@@ -1,7 +1,7 @@
-//! Memory for arrays that is used again.
+//! Reuses the memory of arrays.
 //!
-//! The kernel clears each page that a process first touches, which takes longer than to copy a page. So the buffers of
-//! arrays of some size are kept, and used again once no array refers to them.
+//! The kernel clears each page that a process first touches, which takes longer than copying a page. So the buffers
+//! of large arrays are retained, and reused once no array refers to them.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -26,7 +26,7 @@ thread_local! {
     static BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Returns a buffer with these bytes, to which no other object refers.
+/// Returns a buffer with these bytes and without another reference.
 pub(crate) fn filled<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyByteArray> {
     match kept(py, bytes.len()) {
         Some(buffer) => {
@@ -57,7 +57,7 @@ pub(crate) fn zeroed(py: Python<'_>, size: usize) -> PyResult<Bound<'_, PyByteAr
     }
 }
 
-/// Returns a kept buffer of this size to which nothing refers any more.
+/// Returns a retained buffer of this size without any reference.
 fn kept(py: Python<'_>, size: usize) -> Option<Bound<'_, PyByteArray>> {
     if !KEPT.contains(&size) {
         return None;
@@ -76,7 +76,7 @@ fn is_unused(buffer: &Py<PyByteArray>) -> bool {
     references == 1
 }
 
-/// Keeps a new buffer for later, in the place of the oldest one that is unused, if all places are taken.
+/// Retains a new buffer for later. If all places are taken, it replaces the oldest unused buffer.
 fn keep(buffer: Bound<'_, PyByteArray>) -> Bound<'_, PyByteArray> {
     if KEPT.contains(&buffer.len()) {
         let mut buffers = lock(&BUFFERS);
@@ -96,7 +96,7 @@ pub(crate) fn bytes() -> Vec<u8> {
     BYTES.take()
 }
 
-/// Keeps the memory of a message for the next one of this thread, if it is large.
+/// If the memory of a message is large, retains it for the next message of this thread.
 pub(crate) fn give_back(mut bytes: Vec<u8>) {
     if (*KEPT.start()..=MOST_BYTES).contains(&bytes.capacity()) {
         bytes.clear();

@@ -47,7 +47,7 @@ pub(crate) fn raise_call(py: Python<'_>, error: &CallError) -> PyErr {
     exception
 }
 
-/// Returns the error for which a call has to wait, if it has.
+/// Returns `Err` with an error after which the call waits and tries again; `Ok` with any other error.
 fn passing(error: CallError) -> Result<CallError, Error> {
     match error {
         CallError::OutcomeUnknown(error @ (Error::WouldBlock | Error::TimedOut | Error::Signalled)) => Err(error),

@@ -1,7 +1,7 @@
 //! The codec `plain`: objects as MessagePack, with extension types for handles and for Python's other plain types.
 //!
-//! Decoding executes nothing: it makes objects of a fixed list of types. Each length is checked against the bytes that
-//! are left before anything is allocated.
+//! Decoding executes nothing: it makes objects of a fixed list of types. Each length is checked against the remaining
+//! bytes before anything is allocated.
 
 mod array;
 mod decoder;
@@ -21,17 +21,18 @@ pub(crate) use encoder::{Encoded, encode};
 /// The greatest depth of lists, dictionaries and sets in each other.
 const MAX_DEPTH: usize = 64;
 
-/// The greatest number of arrays of a message that are in regions of their own. Further arrays are in its bytes.
+/// The maximum number of arrays of a message in regions of their own. Further arrays are in the bytes of the message.
 pub(crate) const MAX_REGIONS: usize = 32;
 
-/// The bytes with which the first message of a typed channel begins. The number of its codec follows.
+/// The first bytes of the first message of a typed channel. The number of its codec follows.
 const FIRST: &[u8] = b"\xF5strait\x01";
 /// The number of bytes of a first message before the names of the types.
 const FIRST_FIXED: usize = 32;
 /// The number of the codec MsgPack.
 const MSGPACK: u8 = 2;
 
-/// How many first messages one call passes over. Each process that has held the other end has sent one at most.
+/// The maximum number of first messages that one call skips. Each process that has held the other end has sent at
+/// most one.
 pub(crate) const MOST_FIRST: usize = 64;
 
 /// Returns the exception for a peer that sends nothing but first messages.
@@ -76,7 +77,7 @@ pub(crate) fn loads(py: Python<'_>, data: &[u8]) -> PyResult<Py<PyAny>> {
 /// How a connection carries objects.
 #[derive(Default)]
 pub(crate) struct Settings {
-    /// Whether the peer may write to memory that arrays of this process lie in.
+    /// Whether the peer may write to the memory of arrays of this process.
     pub(crate) trust: bool,
     /// The codec of the program; `None` stands for `plain`.
     codec: Option<Py<PyAny>>,
@@ -99,7 +100,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Warns if a peer that is no child of this process could run code here.
+    /// Warns if a peer could run code here and is no child of this process.
     pub(crate) fn warn(&self, py: Python<'_>) -> PyResult<()> {
         let Some(codec) = &self.codec else { return Ok(()) };
         let unpickles = codec.bind(py).getattr_opt("unpickles")?;

@@ -22,7 +22,7 @@ use crate::waiting::{self, Timeout};
 use crate::watch::Watch;
 use crate::{buffers, errors};
 
-/// The greatest number of further messages that one call receives.
+/// The maximum number of further messages that one call receives.
 const MOST_AT_ONCE: usize = 1 << 16;
 
 /// The longest message that is sent with the interpreter lock held.
@@ -46,7 +46,7 @@ pub(crate) struct Connection {
 }
 
 enum End {
-    /// An end that no process has used yet, as far as this process knows.
+    /// An end that no process has used yet, as far as this process can tell.
     Unopened(Unopened),
     Open {
         channel: Arc<Held<Channel>>,
@@ -67,7 +67,7 @@ enum Unusable {
 
 impl End {
     fn open(channel: Channel) -> Self {
-        // An interrupter ends only waits that begin after its making, so it is made before any wait.
+        // An interrupter ends only waits that begin after the interrupter was made, so it is made before any wait.
         let _ = channel.interrupter();
         Self::Open { channel: Arc::new(Held::new(channel)), set: None }
     }
@@ -83,7 +83,7 @@ impl Connection {
         Self::made(End::open(channel), true, true, settings)
     }
 
-    /// Makes a connection whose first use opens it.
+    /// Makes a connection that opens at its first use.
     pub(crate) fn unopened(end: Unopened, readable: bool, writable: bool, settings: Settings) -> Self {
         Self::made(End::Unopened(end), readable, writable, settings)
     }
@@ -112,7 +112,7 @@ impl Connection {
         Err(errors::named(py, class, text.to_owned()))
     }
 
-    /// Returns the channel, which this call opens if it was not used before.
+    /// Returns the channel; the first call opens the channel.
     fn opened(&self) -> Result<Arc<Held<Channel>>, Unusable> {
         let mut end = lock(&self.end);
         match &*end {
@@ -157,7 +157,7 @@ impl Connection {
         self.channel(py)?;
         let mut end = lock(&self.end);
         match std::mem::replace(&mut *end, End::Moved) {
-            // The set is dropped here: an end that travels leaves its set.
+            // The set is dropped here: an end in transit leaves its set.
             End::Open { channel, .. } => match Arc::try_unwrap(channel) {
                 Ok(held) => Ok(held.into_end().into()),
                 Err(channel) => {
@@ -179,7 +179,7 @@ impl Connection {
         }
     }
 
-    /// Returns the wait set with this end, which is made when there is none.
+    /// Returns the wait set of this end; makes the set if there is none.
     fn set(&self, py: Python<'_>) -> PyResult<Arc<Watch>> {
         let channel = self.channel(py)?;
         match &mut *lock(&self.end) {
@@ -240,9 +240,9 @@ impl Connection {
         sent?.map_err(|error| self.failed(py, &channel, error))
     }
 
-    /// Receives a short message without handles, if it is there now, and returns what `take` makes of its bytes: `None`
-    /// if the message is not for the program. Keeps
-    /// the interpreter lock, since to give it up would take as long as the call itself.
+    /// Receives a short message without handles, if the message is there now, and returns the result of `take` for
+    /// its bytes: `None` if the message is not for the program. Keeps the interpreter lock, since releasing the lock
+    /// would take as long as the call itself.
     fn receive_quickly<T>(
         &self,
         py: Python<'_>,
@@ -254,7 +254,7 @@ impl Connection {
             _ => return Ok(None),
         };
         let mut buffer = [0; QUICK_RECEIVE];
-        // What this call does not receive, or any error, the usual way finds again.
+        // The usual way finds again what this call does not receive, and every error.
         let Ok(Some(len)) = channel.try_recv_bytes(&mut buffer) else { return Ok(None) };
         drop(channel);
         if is_watched {
@@ -285,7 +285,7 @@ impl Connection {
     }
 }
 
-/// Returns the bytes of a bytes-like object: the object itself if it cannot change, otherwise a copy.
+/// Returns the bytes of a bytes-like object: the object itself if it is immutable, otherwise a copy.
 pub(crate) fn steady<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     match data.cast::<PyBytes>() {
         Ok(bytes) => Ok(bytes.clone()),
@@ -578,7 +578,7 @@ impl Connection {
             End::Moved => return,
             end => std::mem::replace(end, End::Closed),
         };
-        // An end that was not used is closed with the last descriptor of its socket; it can give no reason.
+        // An unused end closes with the last descriptor of its socket, and can give no reason.
         let End::Open { channel, set } = end else { return };
         channel.interrupter().interrupt();
         py.detach(|| {
@@ -608,7 +608,7 @@ impl Connection {
     /// Moves this end into a new object that may only receive, or only send.
     fn limited(&self, py: Python<'_>, readable: bool, writable: bool) -> Self {
         let end = match &mut *lock(&self.end) {
-            // The end of a connection that was closed or moved stays what it is.
+            // The end of a closed or moved connection stays as it is.
             End::Closed => End::Closed,
             end => std::mem::replace(end, End::Moved),
         };

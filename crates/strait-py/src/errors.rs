@@ -86,7 +86,7 @@ pub(crate) fn raise_region(py: Python<'_>, error: &RegionError) -> PyErr {
     with_text(py, error.error, error.to_string())
 }
 
-/// Returns the exception of a peer that has closed, with the reason that it gave.
+/// Returns the exception for a closed peer, with the reason from the peer.
 pub(crate) fn peer_closed(py: Python<'_>, reason: Option<u32>) -> PyErr {
     let exception = raise(py, Error::PeerClosed);
     match exception.value(py).setattr("reason", reason.unwrap_or(0)) {

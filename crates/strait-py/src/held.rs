@@ -1,4 +1,4 @@
-//! Ends that several threads use: when they close, and when they can be taken out.
+//! Ends used by several threads: when an end closes, and when it can be taken out.
 
 use std::ops::Deref;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -29,7 +29,7 @@ impl CloseWith for AsyncChannel {
     }
 }
 
-/// An end that every call holds while it uses the end. The last call to let go closes the end, and gives the reason.
+/// An end held by every call that uses it. The last call to release the end closes it, and gives the reason.
 pub(crate) struct Held<C: CloseWith> {
     end: Option<C>,
     reason: AtomicU32,
@@ -88,7 +88,8 @@ impl<T> Slot<T> {
         })
     }
 
-    /// Empties the slot, and returns the end if it was there. The end closes when the last call that uses it returns.
+    /// Empties the slot, and returns the end if there was an end. The end closes when the last call that uses it
+    /// returns.
     pub(crate) fn close(&self) -> Option<Arc<T>> {
         lock(&self.0).take()
     }

@@ -21,7 +21,7 @@ use crate::streams::{Consumer, Producer};
 use crate::sync::lock;
 use crate::tasks::{Callback, Reactor};
 
-/// The greatest number of bytes that one attempt reads.
+/// The maximum number of bytes that one attempt reads.
 const PIECE: usize = 1 << 16;
 
 fn waker(callback: Py<PyAny>) -> Waker {
@@ -180,7 +180,7 @@ impl AsyncCaller {
     /// Returns the next request of the other side; `None` if there is none.
     fn poll_request(&self, py: Python<'_>) -> PyResult<Option<Request>> {
         let end = self.end.get(py)?;
-        // Nothing is lost with a future that is dropped; its waker stays.
+        // A dropped future loses nothing; its waker stays.
         let polled = pin!(end.next_request()).poll(&mut Context::from_waker(&self.waker));
         match polled {
             Poll::Pending => Ok(None),
@@ -208,7 +208,7 @@ type Call = Pin<Box<dyn Future<Output = Result<strait::Message, CallError>> + Se
 /// A call in an event loop. Dropping it cancels the call.
 #[pyclass(frozen, module = "strait")]
 pub(crate) struct AsyncCall {
-    /// The call, and the carriers of its handles, until it has ended.
+    /// The call and the carriers of its handles, until the call has ended.
     state: Mutex<Option<(Call, Vec<Carrier>)>>,
     waker: Waker,
     settings: Settings,

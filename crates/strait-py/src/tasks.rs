@@ -27,7 +27,7 @@ const TURNS: usize = 8;
 const SPIN: Duration = Duration::from_micros(30);
 /// The number of looks between two reads of the clock.
 const LOOKS: u32 = 32;
-/// After this many times in a row in which nothing came while an attempt looked, only one attempt in [`SELDOM`] looks.
+/// After this many consecutive attempts that looked and found nothing, only one attempt in [`SELDOM`] looks.
 const IN_VAIN: u32 = 4;
 const SELDOM: u32 = 16;
 
@@ -104,7 +104,7 @@ impl Wake for Callback {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // A loop that is closed takes no more calls, and an interpreter that ends none at all.
+        // A closed loop takes no more calls, nor does an interpreter that is ending.
         let _ = Python::try_attach(|py| self.0.call0(py).map(drop));
     }
 }
@@ -214,7 +214,7 @@ impl AsyncEnd {
                     failed.error
                 })
             }));
-            // A future that is dropped has sent nothing; its waker stays.
+            // A dropped future has sent nothing; its waker stays.
             sending.poll(&mut Context::from_waker(&self.waker))
         };
         handles::restore_all(carriers, kept);

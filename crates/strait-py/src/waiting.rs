@@ -1,8 +1,8 @@
 //! Waits of Python threads: without the interpreter lock, and with Python's signal handlers.
 //!
 //! Python runs the handler of a signal in the main thread, between two instructions of that thread. So a wait of the
-//! main thread ends for each signal, runs the handlers, and then goes on. A wait begins with a short part, which costs
-//! nothing more but may miss a signal that comes right before it. The long part that follows misses none.
+//! main thread ends for each signal, runs the handlers, and then continues. A wait begins with a short part, which
+//! costs nothing more but may miss a signal right before it. The long part behind the short part misses no signal.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -13,10 +13,10 @@ use strait::{Deadline, Error, signals};
 
 use crate::sync::lock;
 
-/// The length of the short part of a wait. It is longer than the sleep on a word with which the library begins.
+/// The length of the short part of a wait, longer than the library's first sleep on a word.
 const SHORT: Duration = Duration::from_millis(50);
 
-/// The timeout of a call, with the time at which it ends.
+/// The timeout of a call, with the time of its end.
 #[derive(Clone, Copy)]
 pub(crate) enum Timeout {
     /// The call does not wait.
@@ -71,8 +71,8 @@ impl Timeout {
     }
 }
 
-/// Returns whether the calling thread is the one that runs Python's signal handlers: the first thread of the process,
-/// or the thread that made this process with `fork`.
+/// Returns whether the calling thread runs Python's signal handlers: the first thread of the process, or the thread
+/// that made this process with `fork`.
 fn is_main_thread() -> bool {
     rustix::thread::gettid() == rustix::process::getpid()
 }
@@ -80,7 +80,7 @@ fn is_main_thread() -> bool {
 /// Calls `attempt` with a deadline until it succeeds, fails, or the timeout ends. The interpreter lock is free during
 /// each attempt. Python's signal handlers run between two attempts. An idle wait makes no wake-ups.
 ///
-/// The outer error is an exception that a signal handler raised. Then nothing was sent, received or accepted.
+/// The outer error is an exception raised by a signal handler. Then nothing was sent, received or accepted.
 pub(crate) fn wait<T: Send>(
     py: Python<'_>,
     timeout: Timeout,
@@ -112,7 +112,7 @@ pub(crate) fn wait<T: Send>(
 /// Makes a last check for signals, and then calls `attempt`, which misses no signal after the check. The interpreter
 /// lock must be free.
 ///
-/// The outer error is an exception that a signal handler raised.
+/// The outer error is an exception raised by a signal handler.
 pub(crate) fn checked<T>(since: Instant, attempt: impl FnOnce() -> T) -> PyResult<T> {
     let raised = Mutex::new(None);
     let check = || match Python::attach(|py| py.check_signals()) {

@@ -64,9 +64,9 @@ pub enum Shape {
         /// Whether messages go one way, as fast as possible, instead of there and back.
         stream: bool,
     },
-    /// Ping-pong between handlers that run in threads of their own on both sides. Received messages go through a
-    /// queue (a mutex and a condition variable) to the handler. Its answers go through another queue to the thread
-    /// that does the input and output.
+    /// Ping-pong between handlers in threads of their own on both sides. Received messages go through a queue (a
+    /// mutex and a condition variable) to the handler. Its answers go through another queue to the thread for input
+    /// and output.
     Hop {
         /// Whether the handlers send from their own threads, so that only received messages hop.
         #[serde(default)]

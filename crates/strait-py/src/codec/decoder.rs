@@ -56,13 +56,13 @@ struct Decoder<'py, 'a> {
     rest: &'a [u8],
     handles: Vec<Option<Handle>>,
     mode: Mode,
-    /// Whether the decoder is in an array, whose many bytes it leaves in the message.
+    /// Whether the decoder is in an array; if so, it leaves the bytes of a large array in the message.
     in_array: bool,
     /// The many bytes of the array, for which `...` stands.
     of_array: Option<&'a [u8]>,
 }
 
-/// The number of bytes of an array from which on they are copied once only.
+/// The number of bytes from which on the bytes of an array are copied only once.
 const MANY: usize = 1 << 12;
 
 impl<'py, 'a> Decoder<'py, 'a> {
@@ -176,7 +176,7 @@ impl<'py, 'a> Decoder<'py, 'a> {
         Ok(())
     }
 
-    /// Decodes the items of an array. Takes memory as items are decoded, whatever their number is claimed to be.
+    /// Decodes the items of an array. Allocates memory for each decoded item, whatever the claimed number of items.
     fn items(&mut self, count: usize, depth: usize, place: Place) -> PyResult<Bound<'py, PyList>> {
         self.check_count(count)?;
         let list = PyList::empty(self.py);
@@ -232,7 +232,7 @@ impl<'py, 'a> Decoder<'py, 'a> {
     fn handle(&mut self, payload: &[u8]) -> PyResult<Bound<'py, PyAny>> {
         let mut rest = payload;
         let index = rmp::decode::read_int::<usize, _>(&mut rest).ok();
-        // A typed end of a Rust program says there which first messages it has exchanged.
+        // A typed end of a Rust program has one more byte: which first messages the end has exchanged.
         if !matches!(rest, [] | [0..=3]) {
             return Err(self.malformed("more bytes follow the index of a handle"));
         }
@@ -263,7 +263,7 @@ impl<'py, 'a> Decoder<'py, 'a> {
         let item =
             array::item_size(&dtype).ok_or_else(|| self.malformed("an array has an unknown type of elements"))?;
         let size = array::size(item, &shape).ok_or_else(|| self.malformed("an array has too large a shape"))?;
-        // A tensor has no read-only kind, so it always gets memory that it may write to.
+        // A tensor has no read-only kind, so it always gets writable memory.
         let writable = self.mode.writable || origin == "torch";
         let memory = match data.cast::<PyBytes>() {
             _ if data.is(self.py.Ellipsis()) => {

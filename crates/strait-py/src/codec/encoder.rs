@@ -13,9 +13,9 @@ use crate::region::Region;
 use crate::{buffers, errors};
 
 /// Returns the bytes of an object, and the carriers of its handles. Takes no handle out of its carrier yet. At most
-/// `regions` arrays become regions of their own.
+/// `regions` arrays get regions of their own.
 ///
-/// Raises `NotPlain`, which names the place in the object, for anything that the codec cannot carry.
+/// Raises `NotPlain`, with the place in the object, for anything that the codec cannot carry.
 pub(crate) fn encode(object: &Bound<'_, PyAny>, regions: usize) -> PyResult<Encoded> {
     let mut encoder = Encoder { bytes: buffers::bytes(), carriers: Vec::new(), regions, copied: 0 };
     match encoder.value(object, 0) {
@@ -38,7 +38,7 @@ pub(crate) struct Encoded {
 }
 
 enum Failed {
-    /// An object that the codec does not carry. The steps of its place are listed from the last one to the first.
+    /// An object that the codec does not carry. The steps of its place are listed from the last step to the first.
     NotPlain {
         place: Vec<String>,
         why: String,
@@ -291,8 +291,8 @@ impl Encoder {
         };
         let len = length(bytes.len())?;
         self.write(|out| write::write_bin_len(out, len).map(drop))?;
-        // SAFETY: the memory is there as long as `buffer` lives. A thread that writes to the array during `send` changes
-        // single bytes, each of which is a valid value.
+        // SAFETY: the memory exists as long as `buffer` lives. A thread that writes to the array during `send`
+        // changes single bytes, and every byte value is valid.
         #[allow(unsafe_code)]
         self.bytes.extend_from_slice(unsafe { bytes.as_ref() });
         Ok(())
