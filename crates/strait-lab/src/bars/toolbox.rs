@@ -182,6 +182,10 @@ fn tasks(all: &mut Vec<Contest>, cpus: Cpus, trips: u64) {
     for (placement, how) in [(Some(cpus.same()), "same core"), (cpus.two(), "two cores")] {
         let run = |bare, place| Work::objects(Task::Tasks { bare, trips }, Wait::Adaptive, place);
         let work = format!("round trip 64 B in tokio tasks, {how}");
+        // A program that was built without the feature `suites` leaves these rows out.
+        if !run(false, Placement::Free).shape.is_built() {
+            continue;
+        }
         all.push(two(placement, [false, true], run).times(&work, "round trips over tokio's UnixStream", &[1], 0.7));
     }
 }

@@ -11,6 +11,7 @@ pub(crate) mod coding;
 pub(crate) mod connect;
 mod descriptors;
 mod fan_out;
+#[cfg(feature = "formats")]
 mod fidl;
 pub(crate) mod hop;
 mod idle;
@@ -27,6 +28,8 @@ mod vectored;
 mod wake;
 
 use crate::mechanism::End;
+#[cfg(not(feature = "formats"))]
+use crate::shape::UNBUILT;
 use crate::shape::{SMALLEST, Shape};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
@@ -46,7 +49,10 @@ pub(crate) fn first<E: End>(end: &mut E, work: &Work, peer: u32) -> Result<Repor
         Shape::OutOfLine { cold, touched } => out_of_line::first(end, work, cold, touched),
         Shape::InPlace => in_place::first(end, work),
         Shape::Vectored { parts, linear } => vectored::first(end, work, parts.into(), linear),
+        #[cfg(feature = "formats")]
         Shape::Fidl { linear } => fidl::first(end, work, linear),
+        #[cfg(not(feature = "formats"))]
+        Shape::Fidl { .. } => Err(Trouble::new(UNBUILT)),
         Shape::Wake { after } => wake::first(end, work, after),
         Shape::Idle => idle::first(end, work, peer),
         Shape::Producers { .. }
@@ -85,7 +91,10 @@ pub(crate) fn second<E: End>(end: &mut E, work: &Work, index: usize) -> Result<S
         Shape::OutOfLine { cold, touched } => out_of_line::second(end, work, cold, touched),
         Shape::InPlace => in_place::second(end, work),
         Shape::Vectored { .. } => ping_pong::second(end, work, SMALLEST),
+        #[cfg(feature = "formats")]
         Shape::Fidl { .. } => fidl::second(end, work),
+        #[cfg(not(feature = "formats"))]
+        Shape::Fidl { .. } => Err(Trouble::new(UNBUILT)),
         Shape::Wake { .. } => wake::second(end, work),
         Shape::Idle => idle::second(end),
         Shape::Connect | Shape::Objects { .. } | Shape::Coded { .. } => {

@@ -132,7 +132,19 @@ pub(crate) struct Crowd {
     pub(crate) shared: bool,
 }
 
+/// Why a program without the feature `suites` cannot measure a work.
+pub(crate) const UNBUILT: &str = "not in this program: build it with --features suites";
+
 impl Shape {
+    /// Whether this program can measure the shape. Some shapes need other crates, which a feature brings.
+    pub(crate) fn is_built(self) -> bool {
+        match self {
+            Self::Fidl { .. } | Self::Coded { .. } => cfg!(feature = "formats"),
+            Self::Objects { task: Task::Tasks { .. } } => cfg!(feature = "tasks"),
+            _ => true,
+        }
+    }
+
     /// Returns the abilities that a mechanism needs for this shape.
     pub(crate) fn needs(self) -> &'static [Ability] {
         match self {

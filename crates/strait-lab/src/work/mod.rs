@@ -12,7 +12,7 @@ use serde::{Deserialize, Serialize};
 
 use crate::machine::Machine;
 use crate::placement::Placement;
-use crate::shape::{Ability, Shape, Task};
+use crate::shape::{Ability, Shape, Task, UNBUILT};
 use crate::stats::bytes;
 use crate::trouble::Result;
 
@@ -331,9 +331,12 @@ impl Work {
         Duration::from_nanos(nanoseconds + self.size as u64 / 2)
     }
 
-    /// Returns the reason if this machine cannot measure the work: the mechanism is missing, or there are too few
-    /// processors.
+    /// Returns the reason if this program cannot measure the work on this machine: the mechanism is missing, there are too
+    /// few processors, or the program was built without the feature `suites`.
     pub fn lacking(&self) -> Option<String> {
+        if !self.shape.is_built() {
+            return Some(UNBUILT.to_owned());
+        }
         let (processes, processors) = (self.shape.processes(), Machine::processors());
         if self.wait == Wait::Spin && processes > 2 && processes > processors {
             return Some(format!(

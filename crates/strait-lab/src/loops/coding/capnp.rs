@@ -4,7 +4,7 @@
 use capnp::message::{Builder, HeapAllocator, ReaderOptions};
 use capnp::{data, data_list, primitive_list, serialize};
 
-use super::{Codec, both, values, wrong};
+use super::{Codec, Named, both, values, wrong};
 use crate::shape::{Sample, Step};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
@@ -17,10 +17,12 @@ fn write(buffer: &mut Vec<u8>, message: &Builder<HeapAllocator>) -> Result<()> {
     serialize::write_message(buffer, message).map_err(wrong)
 }
 
-impl Codec for Capnp {
+impl Named for Capnp {
     const NAME: &'static str = "capnp";
     const TITLE: &'static str = "Cap'n Proto";
+}
 
+impl Codec for Capnp {
     fn run(work: &Work, step: Step, value: Sample) -> Result<Report> {
         let words = (2 * work.size / 8 + 64) as u32;
         let builder = move || Builder::new(HeapAllocator::new().first_segment_words(words));

@@ -5,16 +5,10 @@ use std::hint::black_box;
 use strait_fidl::{Decode, Encode, Encoder, Gather, decode, to_vec};
 
 use super::values::{self, fields, with_fields};
-use super::{Codec, both, wrong};
+use super::{Codec, Fidl, FidlLinear, both, wrong};
 use crate::shape::{Sample, Step};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
-
-/// FIDL with at most 16 parts, and no threshold, as Fuchsia has it.
-pub(crate) struct Fidl;
-
-/// FIDL in one piece.
-pub(crate) struct FidlLinear;
 
 #[derive(PartialEq, strait_fidl::Fidl)]
 struct Bytes {
@@ -68,18 +62,12 @@ fn run(work: &Work, step: Step, value: Sample, gather: Gather) -> Result<Report>
 }
 
 impl Codec for Fidl {
-    const NAME: &'static str = "fidl";
-    const TITLE: &'static str = "FIDL in parts";
-
     fn run(work: &Work, step: Step, value: Sample) -> Result<Report> {
         run(work, step, value, Gather::FUCHSIA)
     }
 }
 
 impl Codec for FidlLinear {
-    const NAME: &'static str = "fidl-linear";
-    const TITLE: &'static str = "FIDL in one piece";
-
     fn run(work: &Work, step: Step, value: Sample) -> Result<Report> {
         run(work, step, value, Gather::LINEAR)
     }

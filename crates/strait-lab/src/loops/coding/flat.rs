@@ -1,12 +1,9 @@
 //! No format: the bytes are copied, with the length of each vector in front of it.
 
-use super::{Codec, both, values};
+use super::{Codec, Flat, both, values};
 use crate::shape::{Sample, Step};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
-
-/// Copies bytes.
-pub(crate) struct Flat;
 
 fn lengths_and_bytes(buffer: &mut Vec<u8>, vectors: &[Vec<u8>]) -> Result<()> {
     buffer.clear();
@@ -29,9 +26,6 @@ fn split(mut bytes: &[u8]) -> Result<Vec<Vec<u8>>> {
 }
 
 impl Codec for Flat {
-    const NAME: &'static str = "memcpy";
-    const TITLE: &'static str = "bare copies";
-
     fn run(work: &Work, step: Step, value: Sample) -> Result<Report> {
         match value {
             Sample::Bytes => all_of(work, step, vec![values::bytes(work.size)]),

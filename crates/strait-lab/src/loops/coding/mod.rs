@@ -6,45 +6,80 @@
 
 #[cfg(feature = "codecs-capnp")]
 mod capnp;
+#[cfg(feature = "formats")]
 mod fidl;
+#[cfg(feature = "formats")]
 mod flat;
+#[cfg(feature = "formats")]
+mod measure;
+#[cfg(feature = "formats")]
 mod postcard;
 #[cfg(feature = "codecs-prost")]
 mod prost;
 #[cfg(feature = "codecs-rkyv")]
 mod rkyv;
+#[cfg(feature = "formats")]
 mod values;
 
-use std::fmt::Display;
-use std::hint::black_box;
-
-use super::parts::report;
-use crate::process::clock;
-use crate::process::gauge::Gauge;
-use crate::samples::Samples;
+#[cfg(not(feature = "formats"))]
+use crate::shape::UNBUILT;
 use crate::shape::{Sample, Shape, Step};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Side, Work};
 
 #[cfg(feature = "codecs-capnp")]
 pub(crate) use self::capnp::Capnp;
-pub(crate) use self::fidl::{Fidl, FidlLinear};
-pub(crate) use self::flat::Flat;
-pub(crate) use self::postcard::Postcard;
+#[cfg(feature = "formats")]
+use self::measure::{both, wrong};
 #[cfg(feature = "codecs-prost")]
 pub(crate) use self::prost::Prost;
 #[cfg(feature = "codecs-rkyv")]
 pub(crate) use self::rkyv::Rkyv;
 
-/// A way to encode values.
-pub(crate) trait Codec {
+/// The names of a way to encode values.
+pub(crate) trait Named {
     /// The name on the command line and in results.
     const NAME: &'static str;
     /// The name in a table.
     const TITLE: &'static str;
+}
 
+/// A way to encode values.
+pub(crate) trait Codec: Named {
     /// Measures a step with a value.
     fn run(work: &Work, step: Step, value: Sample) -> Result<Report>;
+}
+
+/// Defines codecs with their names. A program without the feature `formats` knows the names, so that it can read results
+/// that have them.
+macro_rules! codecs {
+    ($($(#[doc = $doc:literal])* $codec:ident $name:literal $title:literal;)*) => {$(
+        $(#[doc = $doc])*
+        pub(crate) struct $codec;
+
+        impl Named for $codec {
+            const NAME: &'static str = $name;
+            const TITLE: &'static str = $title;
+        }
+
+        #[cfg(not(feature = "formats"))]
+        impl Codec for $codec {
+            fn run(_work: &Work, _step: Step, _value: Sample) -> Result<Report> {
+                Err(Trouble::new(UNBUILT))
+            }
+        }
+    )*};
+}
+
+codecs! {
+    /// FIDL with at most 16 parts, and no threshold, as Fuchsia has it.
+    Fidl "fidl" "FIDL in parts";
+    /// FIDL in one piece.
+    FidlLinear "fidl-linear" "FIDL in one piece";
+    /// No format: copies bytes.
+    Flat "memcpy" "bare copies";
+    /// The crate `postcard`; bytes by `serde_bytes`.
+    Postcard "postcard" "Postcard";
 }
 
 /// Runs the only process of a work of the shape [`Shape::Coded`].
@@ -56,62 +91,17 @@ pub(crate) fn run<C: Codec>(work: &Work, side: Side) -> Result<Report> {
     }
 }
 
-/// Turns an error of a codec into a trouble.
-fn wrong(error: impl Display) -> Trouble {
-    Trouble::new(format!("the value was not encoded or decoded: {error}"))
-}
-
-/// Measures encoding or decoding of `value`. `buffer` is what the encoder fills and the decoder reads.
-fn both<V, D: PartialEq<V>, B>(
-    work: &Work,
-    step: Step,
-    value: &V,
-    mut buffer: B,
-    encode: impl Fn(&mut B, &V) -> Result<()>,
-    decode: impl Fn(&B) -> Result<D>,
-) -> Result<Report> {
-    encode(&mut buffer, value)?;
-    if decode(&buffer)? != *value {
-        return Err(Trouble::new("the decoded value is another one"));
-    }
-    match step {
-        Step::Encode => timed(work, || encode(&mut buffer, black_box(value))),
-        Step::Decode => timed(work, || decode(black_box(&buffer)).map(|value| _ = black_box(value))),
-    }
-}
-
-/// Calls `once` again and again. The clock is read after each stride of the work.
-fn timed(work: &Work, mut once: impl FnMut() -> Result<()>) -> Result<Report> {
-    let stride = u64::from(work.stride);
-    let mut samples = Samples::new();
-    let begin = clock::now();
-    once()?;
-    let first = clock::now() - begin;
-    let mut done = 0;
-    while !work.extent.is_warm(done, clock::now() - begin) {
-        (0..stride).try_for_each(|_| once())?;
-        done += stride;
-    }
-    let gauge = Gauge::start()?;
-    let begin = clock::now();
-    let (mut then, mut count) = (begin, 0);
-    while !work.extent.is_over(count, then - begin) {
-        (0..stride).try_for_each(|_| once())?;
-        let now = clock::now();
-        samples.record(now - then, stride);
-        then = now;
-        count += stride;
-    }
-    Ok(Report { first, ..report(gauge.spent()?, count, then - begin, &samples) })
-}
-
 #[cfg(test)]
 mod tests {
+    #[cfg(feature = "formats")]
     use super::{Codec, Fidl, FidlLinear, Flat, Postcard, run};
     use crate::placement::Placement;
     use crate::shape::{Sample, Shape, Step};
-    use crate::work::{Extent, Mechanism, Side, Wait, Work};
+    #[cfg(feature = "formats")]
+    use crate::work::{Extent, Side};
+    use crate::work::{Mechanism, Wait, Work};
 
+    #[cfg(feature = "formats")]
     fn measure<C: Codec>() {
         for value in Sample::ALL {
             for size in [256, 4096] {
@@ -127,6 +117,7 @@ mod tests {
         }
     }
 
+    #[cfg(feature = "formats")]
     #[test]
     fn every_codec_gives_each_value_back() {
         measure::<Fidl>();

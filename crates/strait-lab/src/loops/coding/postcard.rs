@@ -6,13 +6,10 @@ use serde::{Deserialize, Serialize};
 use serde_bytes::ByteBuf;
 
 use super::values::{self, fields, with_fields};
-use super::{Codec, both, wrong};
+use super::{Codec, Postcard, both, wrong};
 use crate::shape::{Sample, Step};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
-
-/// The crate `postcard`; bytes by `serde_bytes`.
-pub(crate) struct Postcard;
 
 macro_rules! serde_fields {
     ($($fields:tt)*) => {
@@ -38,9 +35,6 @@ fn measured<V: Serialize + DeserializeOwned + PartialEq>(work: &Work, step: Step
 }
 
 impl Codec for Postcard {
-    const NAME: &'static str = "postcard";
-    const TITLE: &'static str = "Postcard";
-
     fn run(work: &Work, step: Step, value: Sample) -> Result<Report> {
         let bytes = values::bytes(work.size);
         match (value, work.size) {

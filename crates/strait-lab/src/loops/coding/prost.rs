@@ -3,7 +3,7 @@
 use prost::Message;
 
 use super::values::{self, with_fields};
-use super::{Codec, both, wrong};
+use super::{Codec, Named, both, wrong};
 use crate::shape::{Sample, Step};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
@@ -54,10 +54,12 @@ fn measured<V: Message + PartialEq + Default>(work: &Work, step: Step, value: &V
     both(work, step, value, Vec::new(), encode, |bytes| V::decode(&bytes[..]).map_err(wrong))
 }
 
-impl Codec for Prost {
+impl Named for Prost {
     const NAME: &'static str = "prost";
     const TITLE: &'static str = "protobuf (prost)";
+}
 
+impl Codec for Prost {
     fn run(work: &Work, step: Step, value: Sample) -> Result<Report> {
         let bytes = values::bytes(work.size);
         match (value, work.size) {

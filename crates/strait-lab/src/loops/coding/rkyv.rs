@@ -6,7 +6,7 @@ use rkyv::util::AlignedVec;
 use rkyv::{Archive, Deserialize, Serialize, from_bytes};
 
 use super::values::{self, fields, with_fields};
-use super::{Codec, both, wrong};
+use super::{Codec, Named, both, wrong};
 use crate::shape::{Sample, Step};
 use crate::trouble::Result;
 use crate::work::{Report, Work};
@@ -39,10 +39,12 @@ macro_rules! measured {
     }};
 }
 
-impl Codec for Rkyv {
+impl Named for Rkyv {
     const NAME: &'static str = "rkyv";
     const TITLE: &'static str = "rkyv";
+}
 
+impl Codec for Rkyv {
     fn run(work: &Work, step: Step, value: Sample) -> Result<Report> {
         let bytes = values::bytes(work.size);
         match (value, work.size) {

@@ -13,6 +13,7 @@ mod relay;
 mod sending;
 mod stream;
 mod talk;
+#[cfg(feature = "tasks")]
 mod tasks;
 mod units;
 mod waking;
@@ -24,7 +25,11 @@ use self::crowded::Crowd;
 use super::parts::Share;
 use crate::mechanism::options;
 use crate::shape::Task;
+#[cfg(not(feature = "tasks"))]
+use crate::shape::UNBUILT;
 use crate::trouble::Result;
+#[cfg(not(feature = "tasks"))]
+use crate::trouble::Trouble;
 use crate::work::{Report, Work};
 
 /// Runs the first process of `task`, which has a channel to each other process. A received end waits in the way of
@@ -48,7 +53,10 @@ pub(crate) fn first(mut links: Vec<Channel>, work: &Work, task: Task) -> Result<
         Task::Pass { crossings, ends, window } => many::pass(&links[0], &options, crossings, ends, window),
         Task::Call { threads, millis } => calls::call(links.remove(0), threads, millis),
         Task::Bulk { bare, pieces } => bulk::fill(&links[0], bare, pieces),
+        #[cfg(feature = "tasks")]
         Task::Tasks { bare, trips } => tasks::ask(links.remove(0), bare, trips),
+        #[cfg(not(feature = "tasks"))]
+        Task::Tasks { .. } => Err(Trouble::new(UNBUILT)),
         Task::Dispatched { by, size, trips } => dispatched::ask(links.remove(0), by, size, trips),
         Task::Relayed { how, size, count } => relay::source(&links[0], &links[1], &options, how, size, count),
         Task::Values { as_bytes, size, count } => relay::values(&options, as_bytes, size, count),
@@ -72,7 +80,10 @@ pub(crate) fn second(first: Channel, work: &Work, task: Task, index: usize) -> R
         (Task::Pass { .. }, _) => many::pass_back(&first),
         (Task::Call { .. }, _) => calls::serve(first),
         (Task::Bulk { bare, pieces }, _) => bulk::drain(&first, bare, pieces),
+        #[cfg(feature = "tasks")]
         (Task::Tasks { bare, .. }, _) => tasks::answer(first, bare),
+        #[cfg(not(feature = "tasks"))]
+        (Task::Tasks { .. }, _) => Err(Trouble::new(UNBUILT)),
         (Task::Dispatched { by, .. }, _) => dispatched::answer(first, by),
         (Task::Relayed { how, .. }, 0) => relay::relay(&first, how),
         (Task::Relayed { .. }, _) => relay::sink(&first),

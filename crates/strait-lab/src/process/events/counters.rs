@@ -1,8 +1,4 @@
-//! Counters of the processor and the kernel for this process, if `perf_event_open` allows them: instructions,
-//! branches, mispredicted branches, instruction cache misses, and system calls.
-//!
-//! A virtual machine mostly has no such counters, and the kernel counts system calls only for processes that may read
-//! its tracepoints. A value that cannot be counted is `None`, never 0.
+//! Counters, by `perf_event_open`.
 
 use std::io;
 use std::sync::Mutex;
@@ -10,15 +6,7 @@ use std::sync::Mutex;
 use perf_event::events::{Cache, CacheId, CacheOp, CacheResult, Hardware, Tracepoint};
 use perf_event::{Builder, Counter};
 
-/// The counts of all counters since [`open`]; `None` for a counter that is not available.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(crate) struct Events {
-    pub(crate) calls: Option<u64>,
-    pub(crate) instructions: Option<u64>,
-    pub(crate) branches: Option<u64>,
-    pub(crate) mispredictions: Option<u64>,
-    pub(crate) instruction_misses: Option<u64>,
-}
+use super::Events;
 
 struct Counters {
     calls: Option<Counter>,
