@@ -7,12 +7,52 @@ use strait_lab::peers::{Form, Row, Spot};
 use strait_lab::suite::{Place, Suite};
 use strait_lab::{Mechanism, Shape, Wait, shape as shapes};
 
-/// The exit codes of all subcommands, as the help lists them.
-const EXIT_CODES: &str = "Exit codes: 0 success; 1 failure, described on standard error; 2 wrong arguments.";
+/// The examples of `strait --help`.
+const EXAMPLES: &str = "\
+Examples:
+  strait                        the demo, then a comparison with pipes and sockets
+  strait doctor                 check this machine
+  strait ls                     the listeners of this user
+  strait bench -o quick.json    the quick benchmark, with a result file
+
+Exit codes: 0 success; 1 failure, described on standard error; 2 wrong arguments.";
+
+/// The examples of `strait ls --help`.
+const LS_EXAMPLES: &str = "\
+Examples:
+  strait ls                      the listeners of this user
+  strait ls --prune              remove the names of dead listeners first
+  strait ls --json | jq .[].pid  the numbers of the processes that listen
+  strait ls /srv/sockets         the listeners in a directory of your own";
+
+/// The examples of `strait doctor --help`.
+const DOCTOR_EXAMPLES: &str = "\
+Examples:
+  strait doctor              one line for each check, with a remedy below each problem
+  strait doctor --json       the checks for a program
+  strait doctor >/dev/null || echo \"Strait does not work here\"";
+
+/// The examples of `strait bench --help`.
+const BENCH_EXAMPLES: &str = "\
+Examples:
+  strait bench                            the quick benchmark
+  strait bench -v                         with every column, and the method
+  strait bench --share                    Markdown tables
+  strait bench full -o full.json          all benchmarks, with a result file
+  strait bench -n pipe -m 4096            round trips of 4096 bytes over pipes
+  strait bench table --mechanisms strait,pipe --sizes 64,4096
+  strait bench compare old.json new.json  significant changes";
+
+/// The examples of `strait completions --help`.
+const COMPLETIONS_EXAMPLES: &str = "\
+Examples:
+  strait completions bash >~/.local/share/bash-completion/completions/strait
+  strait completions fish >~/.config/fish/completions/strait.fish
+  source <(strait completions zsh)";
 
 /// Message channels between processes: demo, benchmarks and diagnosis
 #[derive(Debug, Parser)]
-#[command(name = "strait", version, about, after_help = EXIT_CODES)]
+#[command(name = "strait", version, about, after_help = EXAMPLES)]
 pub(crate) struct Cli {
     /// The subcommand; without one, the program runs the demo.
     #[command(subcommand)]
@@ -30,12 +70,14 @@ pub(crate) enum Command {
     /// Check what Strait needs on this machine, and say how to fix what is missing
     ///
     /// The exit code is 0 if Strait works here, with restrictions or without, and 1 if it does not.
+    #[command(after_help = DOCTOR_EXAMPLES)]
     Doctor {
         /// Print the findings as JSON
         #[arg(long)]
         json: bool,
     },
     /// Print a completion script: source it, or put it where the shell looks for completions
+    #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
         /// The shell
         #[arg(value_enum)]
@@ -60,6 +102,7 @@ pub(crate) enum Command {
 }
 
 #[derive(Debug, Args)]
+#[command(after_help = LS_EXAMPLES)]
 pub(crate) struct Ls {
     /// Directory to list, instead of this user's
     pub(crate) directory: Option<PathBuf>,
@@ -79,7 +122,7 @@ pub(crate) struct Demo {
 }
 
 #[derive(Debug, Args)]
-#[command(args_conflicts_with_subcommands = true)]
+#[command(args_conflicts_with_subcommands = true, after_help = BENCH_EXAMPLES)]
 pub(crate) struct Bench {
     #[command(subcommand)]
     pub(crate) what: Option<What>,

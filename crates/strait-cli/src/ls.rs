@@ -12,6 +12,10 @@ use crate::cli::Ls;
 /// Prints the listeners of this user, or those in a directory.
 pub(crate) fn run(asked: &Ls) -> Result<()> {
     let directory = asked.directory.as_deref();
+    if let Some(directory) = directory {
+        // A directory that does not exist has no names; named on the command line, it is a mistake.
+        std::fs::read_dir(directory).doing(&format!("opening {}", directory.display()))?;
+    }
     if asked.prune {
         let removed = meet::prune(directory).doing("removing the names of dead listeners")?;
         removed.iter().for_each(|name| eprintln!("removed {name}"));
@@ -19,8 +23,10 @@ pub(crate) fn run(asked: &Ls) -> Result<()> {
     let there = meet::names(directory).doing("listing listeners")?;
     if asked.json {
         println!("{:#}", there.iter().map(in_json).collect::<Value>());
+    } else if let (true, Some(directory)) = (there.is_empty(), directory) {
+        println!("No listeners in {}.", directory.display());
     } else if there.is_empty() {
-        println!("No listeners.");
+        println!("No listeners of this user.");
     } else {
         print(there);
     }

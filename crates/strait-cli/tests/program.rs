@@ -200,12 +200,34 @@ fn shells_and_man_know_every_subcommand() {
     assert!(!pages.join("strait-companion.1").exists(), "a hidden subcommand has no page");
 }
 
+#[test]
+fn help_has_examples() {
+    for subcommand in ["", "ls", "doctor", "bench", "completions"] {
+        let words: Vec<&str> = [subcommand, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
+        let said = String::from_utf8(strait(&words).stdout).unwrap();
+        assert!(said.contains("Examples:\n  strait"), "{subcommand}: {said}");
+        assert!(said.lines().all(|line| line.chars().count() <= 100), "{subcommand}: {said}");
+    }
+}
+
 #[cfg(not(feature = "report"))]
 #[test]
 fn a_program_without_the_report_says_how_to_get_it() {
     let output = strait(&["bench", "report", "none.json"]);
     assert!(!output.status.success());
     assert!(String::from_utf8_lossy(&output.stderr).contains("--features report"));
+}
+
+#[cfg(not(feature = "suites"))]
+#[test]
+fn a_program_without_the_suites_says_how_to_get_them() {
+    for (mechanism, shape) in [("fidl,postcard", "encode:bytes"), ("pipe", "fidl:linear")] {
+        let words = ["bench", "table", "--mechanisms", mechanism, "--shapes", shape, "--sizes", "256", "--count", "1"];
+        let output = strait(&words);
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(output.status.success(), "{said}{}", String::from_utf8_lossy(&output.stderr));
+        assert!(said.contains("not here:") && said.contains("--features suites"), "{said}");
+    }
 }
 
 #[cfg(feature = "report")]
@@ -451,8 +473,11 @@ fn ls_says_who_listens() {
     assert_eq!((&listed[0]["name"], &listed[0]["live"]), (&"some.service".into(), &true.into()), "{listed}");
     assert_eq!(listed[0]["pid"], std::process::id(), "{listed}");
     drop(listener);
-    assert_eq!(ls(), "No listeners.\n");
+    assert_eq!(ls(), format!("No listeners in {}.\n", directory.display()));
     std::fs::remove_dir(&directory).unwrap();
+    let output = strait(&["ls", directory.to_str().unwrap()]);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains(directory.to_str().unwrap()));
 }
 
 /// Shows that `ls --prune` removes the names of dead listeners, and no others.
