@@ -40,17 +40,25 @@ pub fn page(sources: &[Source]) -> Result<String> {
     let cases = Case::all(sources);
     let picks = sections::picks(&cases);
     let mechanisms = cases::mechanisms(&cases);
+    let (documents, without): (Vec<_>, Vec<_>) =
+        documents::all(&cases).into_iter().partition(page::Document::is_measured);
+    let (sections, empty): (Vec<_>, Vec<_>) =
+        sections::all(sources, &cases).into_iter().partition(|section| !section.families.is_empty());
+    let absent = without.into_iter().map(|document| (document.title, document.command));
+    let absent = absent.chain(empty.into_iter().map(|section| (section.title, section.command.to_owned()))).collect();
     Page {
         title: story::title(sources),
         looks: looks::style(&mechanisms),
         style: include_str!("../templates/style.css"),
         machine: story::machine(sources),
         warnings: story::warnings(sources),
+        opening: sections::opening(&cases),
         summary: story::summary(&cases),
         glance: sections::glance(&cases),
         defeats: story::defeats(sources, &cases),
-        documents: documents::all(&cases),
-        sections: sections::all(sources, &cases),
+        documents,
+        sections,
+        absent,
         picks,
         troubles: listings::troubles(&cases),
         listings: listings::all(sources, &cases),

@@ -64,6 +64,13 @@ pub(crate) struct Document {
 }
 
 impl Document {
+    /// Returns whether a figure of this document is measured.
+    pub(crate) fn is_measured(&self) -> bool {
+        // The first cell of a row is its name. The classes of other cells are those of published and missing figures.
+        let mut rows = self.parts.iter().flat_map(|part| &part.table.rows);
+        rows.any(|row| row.iter().skip(1).any(|cell| cell.class.is_empty()))
+    }
+
     /// Returns whether a figure of this document is not measured.
     fn lacks(&self) -> bool {
         let mut cells = self.parts.iter().flat_map(|part| part.table.rows.iter().flatten());
@@ -102,8 +109,15 @@ pub(crate) struct Section {
     pub(crate) title: &'static str,
     pub(crate) words: &'static str,
     pub(crate) families: Vec<Family>,
-    /// The command that measures the figures of this section, shown if the results have none of them.
+    /// The command that measures the figures of this section, shown if the results lack them.
     pub(crate) command: &'static str,
+}
+
+/// What the page opens with: one sentence, and a picture with each mechanism as a program has it by default.
+#[derive(Clone, Debug)]
+pub(crate) struct Opening {
+    pub(crate) sentence: String,
+    pub(crate) plot: Plot,
 }
 
 /// The section that shows where Strait loses.
@@ -146,11 +160,14 @@ pub(crate) struct Page {
     pub(crate) style: &'static str,
     pub(crate) machine: String,
     pub(crate) warnings: Vec<String>,
+    pub(crate) opening: Option<Opening>,
     pub(crate) summary: Option<Table>,
     pub(crate) glance: Section,
     pub(crate) defeats: Defeats,
     pub(crate) documents: Vec<Document>,
     pub(crate) sections: Vec<Section>,
+    /// The documents and sections without a figure, each with the command that measures it.
+    pub(crate) absent: Vec<(&'static str, String)>,
     pub(crate) picks: Vec<Key>,
     pub(crate) troubles: Table,
     pub(crate) listings: Vec<Listing>,

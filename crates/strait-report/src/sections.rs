@@ -3,12 +3,12 @@
 //! A plot has figures of one file, one wait strategy and one placement. The module finds the other varying parameters
 //! in the figures themselves, so a shape with a new parameter gets its plots without a change here.
 
-use strait_lab::Mechanism;
 use strait_lab::stats::{bytes, rate, time};
+use strait_lab::{Mechanism, Wait};
 
 use crate::cases::{Case, Condition, Manner, Metric, Source, conditions, distinct, mechanisms, quantiles};
 use crate::looks;
-use crate::page::{Family, Key, Plot, Section};
+use crate::page::{Family, Key, Opening, Plot, Section};
 use crate::plot::{self, Frame, Point, Row, Series, Unit, short_bytes};
 
 /// The maximum number of figures marked by points; more marks would hide the lines.
@@ -117,31 +117,74 @@ pub(crate) fn usual<'c>(cases: &'c [Case<'c>]) -> Vec<&'c Case<'c>> {
     these.into_iter().filter(|case| case.source == source).collect()
 }
 
+/// Returns a list of the medians of these cases, shortest first; `None` for a single case, which is in the tables.
+fn medians(cases: &[&Case<'_>], condition: &str) -> Option<String> {
+    let mut rows: Vec<Row> = cases
+        .iter()
+        .filter_map(|case| {
+            let value = case.value(Metric::Median)?;
+            Some(Row {
+                class: looks::class(case.mechanism()),
+                title: case.mechanism().title().to_owned(),
+                value: value.value,
+                interval: value.interval,
+                shown: time(value.value),
+                doubtful: case.is_doubtful(),
+                bold: looks::is_strait(case.mechanism()),
+            })
+        })
+        .collect();
+    rows.sort_by(|one, other| one.value.total_cmp(&other.value));
+    let each: Vec<String> = rows.iter().map(|row| format!("{} {}", row.title, row.shown)).collect();
+    if rows.len() > 1 {
+        plot::list(&rows, &format!("Median round trips, {condition}: {}", each.join("; ")))
+    } else {
+        None
+    }
+}
+
+/// Returns the sentence and the picture that the page opens with: the most usual work, with each mechanism as a program
+/// has it by default. Strait waits adaptively, other mechanisms sleep, and the scheduler places the processes. `None` if
+/// Strait or every other mechanism was not measured so.
+pub(crate) fn opening(cases: &[Case<'_>]) -> Option<Opening> {
+    let by_default = |case: &&Case<'_>| {
+        let strait = case.mechanism() == Mechanism::STRAIT;
+        let wait = if strait { Wait::Adaptive } else { Wait::Block };
+        let other = !looks::is_strait(case.mechanism()) && !looks::is_floor(case.mechanism());
+        case.condition == Condition { wait, placement: "unpinned" } && (strait || other)
+    };
+    let these: Vec<_> = usual(cases).into_iter().filter(by_default).collect();
+    let median = |case: &Case<'_>| case.value(Metric::Median).map(|value| value.value);
+    let (strait, others): (Vec<&Case<'_>>, Vec<_>) =
+        these.iter().copied().partition(|case| looks::is_strait(case.mechanism()));
+    let ours = *strait.first()?;
+    // A pipe is what most readers know; without one, the fastest of the others is compared with.
+    let fastest = others.iter().min_by(|one, other| {
+        let key = |case: &Case<'_>| median(case).unwrap_or(f64::INFINITY);
+        key(one).total_cmp(&key(other))
+    });
+    let theirs = *others.iter().find(|case| case.mechanism() == Mechanism::PIPE).or(fastest)?;
+    let rival = if theirs.mechanism() == Mechanism::PIPE { "a pipe" } else { theirs.mechanism().title() };
+    let [size, ours_takes, theirs_takes] = [bytes(ours.size()), time(median(ours)?), time(median(theirs)?)];
+    let mut sentence = format!("A round trip of {size} takes {ours_takes} with Strait and {theirs_takes} with {rival}");
+    if let (Some(one), Some(other)) = (ours.value(Metric::Cpu), theirs.value(Metric::Cpu)) {
+        sentence += &format!(
+            "; the processor time of both sides is {} with Strait and {} with {rival}",
+            time(one.value),
+            time(other.value)
+        );
+    }
+    let svg = medians(&these, "default options")?;
+    let caption = format!("A round trip of {size} with default options");
+    Some(Opening { sentence: sentence + ".", plot: Plot { caption, svg } })
+}
+
 /// Returns the section with the medians of the most usual work, as lists.
 pub(crate) fn glance(cases: &[Case<'_>]) -> Section {
     let usual = usual(cases);
     let title = usual.first().map_or(String::new(), |case| format!("A round trip of {}", bytes(case.size())));
     let set = Set { title, cases: usual };
-    let family = set.family(true, |condition, cases| {
-        let mut rows: Vec<Row> = cases
-            .iter()
-            .filter_map(|case| {
-                let value = case.value(Metric::Median)?;
-                Some(Row {
-                    class: looks::class(case.mechanism()),
-                    title: case.mechanism().title().to_owned(),
-                    value: value.value,
-                    interval: value.interval,
-                    shown: time(value.value),
-                    doubtful: case.is_doubtful(),
-                    bold: looks::is_strait(case.mechanism()),
-                })
-            })
-            .collect();
-        rows.sort_by(|one, other| one.value.total_cmp(&other.value));
-        let each: Vec<String> = rows.iter().map(|row| format!("{} {}", row.title, row.shown)).collect();
-        plot::list(&rows, &format!("Median round trips, {}: {}", condition.words(), each.join("; ")))
-    });
+    let family = set.family(true, |condition, cases| medians(cases, &condition.words()));
     Section {
         id: "glance",
         title: "At a glance",
@@ -439,6 +482,9 @@ fn cpu(sources: &[Source], cases: &[Case<'_>]) -> Vec<Family> {
                         line: false,
                         marks: true,
                     });
+                }
+                if series.iter().map(|series| series.points.len()).sum::<usize>() < 2 {
+                    return None;
                 }
                 let what = format!("Processor time against median time, {}, {}", set.title, condition.words());
                 plot::lines(frame, &series, &said(&what, &series, time))

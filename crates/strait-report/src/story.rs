@@ -16,7 +16,7 @@ const WORST: usize = 12;
 pub(crate) fn title(sources: &[Source]) -> String {
     let mut suites: Vec<&str> = sources.iter().map(|source| source.results.suite.as_str()).collect();
     suites.dedup();
-    format!("Strait and the rest: {}", suites.join(", "))
+    format!("Strait benchmark: {}", suites.join(", "))
 }
 
 /// Returns one line that says on which machines and when the figures were measured.

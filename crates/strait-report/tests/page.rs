@@ -135,6 +135,25 @@ fn published_figures_stand_beside_ours_or_beside_what_would_measure_them() {
 }
 
 #[test]
+fn the_page_opens_with_a_sentence_and_defaults_against_defaults() {
+    let work = |mechanism, wait| Work::round_trip(mechanism, 64, wait, Placement::Free);
+    let strait = work(Mechanism::STRAIT, Wait::Adaptive);
+    let pipe = work(Mechanism::PIPE, Wait::Block);
+    let floor = work(Mechanism::FUTEX, Wait::Block);
+    let page = of(&[source([&strait, &pipe, &floor].map(|work| figure(work.clone())).to_vec())]);
+    let opening = &page[page.find("id=\"opening\"").unwrap()..page.find("id=\"glance\"").unwrap()];
+    assert!(opening.contains("A round trip of 64 B takes 126 ns with Strait and "), "{opening}");
+    assert!(opening.contains(" with a pipe; the processor time of both sides is "), "{opening}");
+    let figure_ = opening.split("<figure>").nth(1).unwrap();
+    assert!(figure_.contains("Strait: 126 ns") && figure_.contains("pipe: "), "{figure_}");
+    assert!(!figure_.contains("futex"), "a floor is no product: {figure_}");
+    // Adaptive waits have one figure: no panel shows it alone.
+    assert!(!part(&page, "glance").contains("<figcaption>adaptive"), "{page}");
+    // Without Strait there is no such sentence.
+    assert!(!of(&[source(vec![figure(pipe)])]).contains("class=\"message\""));
+}
+
+#[test]
 fn a_plot_has_one_way_of_waiting_and_one_placement() {
     let page = of(&[calm()]);
     let conditions: BTreeSet<String> =
@@ -147,10 +166,12 @@ fn a_plot_has_one_way_of_waiting_and_one_placement() {
         assert_eq!(captions.iter().map(|&words| words.to_owned()).collect::<BTreeSet<_>>(), conditions, "{id}");
         assert_eq!(section.matches("<svg role=\"img\" aria-label=").count(), captions.len(), "{id}");
     }
-    // The results have no such figures, and the page says so.
+    // A section without figures is left out, and the page says how to measure them.
     for id in ["load", "out-of-line"] {
-        assert!(part(&page, id).contains("Not measured in these results: "), "{id}");
+        assert!(!page.contains(&format!("<section id=\"{id}\"")) && !page.contains(&format!("#{id}\"")), "{id}");
     }
+    let again = part(&page, "again");
+    assert!(again.contains("Not measured in these results: ") && again.contains("strait bench mach"), "{again}");
 }
 
 #[test]

@@ -8,7 +8,11 @@ use crate::table;
 /// The text of a table cell without a figure.
 const NOTHING: &str = "–";
 
-/// Formats all tables, and below them the reason for each figure that is disturbed or missing. `look` says how.
+/// The greatest number of disturbed figures that each have a line of their own, unless the tables are wide.
+const FEW: usize = 3;
+
+/// Formats all tables, and below them the reason for each figure that is disturbed or missing. `look` says how. Only wide
+/// tables have all of many disturbed figures, and the counters that are not available.
 pub fn print(results: &Results, look: Look) -> String {
     let mut out = String::new();
     let mut shown: Vec<(Shape, usize)> = Vec::new();
@@ -22,16 +26,31 @@ pub fn print(results: &Results, look: Look) -> String {
         let figures = results.figures.iter().filter(|figure| (figure.work.shape, figure.work.size) == key);
         out += &table(&figures.collect::<Vec<_>>(), look);
     }
+    let wide = look == Look::Wide;
+    let disturbed: Vec<(&Figure, &String)> = results
+        .figures
+        .iter()
+        .filter_map(|figure| match &figure.state {
+            State::Disturbed(why) => Some((figure, why)),
+            _ => None,
+        })
+        .collect();
+    let summed = !wide && disturbed.len() > FEW;
+    if let (true, Some((figure, why))) = (summed, disturbed.first()) {
+        let (count, all) = (disturbed.len(), results.figures.len());
+        out += &format!("disturbed: {count} of {all} figures, the first: {}: {why}\n", figure.work.words());
+    }
     for figure in &results.figures {
         match &figure.state {
             State::Measured => {}
+            State::Disturbed(_) if summed => {}
             State::Disturbed(why) => out += &format!("disturbed: {}: {why}\n", figure.work.words()),
             State::Broken(why) => out += &format!("broken: {}: {why}\n", figure.work.words()),
             State::Lacking(why) => out += &format!("not here: {}: {why}\n", figure.work.words()),
             State::NotReached => out += &format!("not reached: {}\n", figure.work.words()),
         }
     }
-    for [what, why] in &results.missing {
+    for [what, why] in results.missing.iter().filter(|_| wide) {
         out += &format!("not here: {what}: {why}\n");
     }
     out
@@ -138,3 +157,44 @@ stretches of 5 ms.
 CPU is the processor time of both sides for each round trip or message, sleeps is how often a side slept, and calls are
 the system calls of both sides, if they were asked for. The probe is a round trip of two empty flag lines in the same
 processes: how close the two processors were at that moment.";
+
+#[cfg(test)]
+mod tests {
+    use super::{Look, print};
+    use crate::machine::Machine;
+    use crate::placement::Placement;
+    use crate::results::{FORMAT, Figure, Harness, Results, State};
+    use crate::work::{Mechanism, Report, Wait, Work};
+
+    #[test]
+    fn many_disturbed_figures_have_one_line_and_wide_tables_all() {
+        let works =
+            [64, 128, 256, 512].map(|size| Work::round_trip(Mechanism::PIPE, size, Wait::Block, Placement::Free));
+        let mut figures = works.map(|work| Figure::of(work, vec![Report::default()], None)).to_vec();
+        for figure in &mut figures {
+            figure.state = State::Disturbed("the neighbours".to_owned());
+        }
+        let mut results = Results {
+            missing: vec![["instructions".to_owned(), "no counters".to_owned()]],
+            quantiles: Vec::new(),
+            format: FORMAT,
+            suite: "table".to_owned(),
+            began: 0,
+            seconds: 1.0,
+            complete: true,
+            machine: Machine::default(),
+            harness: Harness { clock: 20.0, empty: 4.0 },
+            seed: 7,
+            figures,
+        };
+        let plain = print(&results, Look::Plain);
+        assert_eq!(plain.matches("disturbed: ").count(), 1, "{plain}");
+        assert!(plain.contains("disturbed: 4 of 4 figures") && !plain.contains("no counters"), "{plain}");
+        let wide = print(&results, Look::Wide);
+        assert_eq!(wide.matches("disturbed: ").count(), 4, "{wide}");
+        assert!(wide.contains("not here: instructions: no counters"), "{wide}");
+        // A few are named one by one.
+        results.figures.truncate(2);
+        assert_eq!(print(&results, Look::Plain).matches("disturbed: ").count(), 2);
+    }
+}
