@@ -1,5 +1,7 @@
 //! Tests that the benchmark does not lie: messages lost, doubled, torn or out of order, processes that die,
-//! disturbances, unsupported mechanisms and benchmarks not reached are shown as such, and never as a figure.
+//! disturbances, unsupported mechanisms and benchmarks not reached are shown as such, and never as a figure. They need
+//! mechanisms that break messages, which are in programs with the feature `suites`.
+#![cfg(feature = "suites")]
 
 use std::fs;
 use std::io::{BufRead, BufReader};

@@ -7,20 +7,35 @@ use serde::Deserialize;
 
 use crate::loops::coding::{self, Codec};
 use crate::mechanism::{
-    Datagrams, Empty, End, Eventfds, Faulty, Fifo, Flag, Futex, FutexBell, InPlace, InSet, Line, Named, Packets, Pipe,
+    Datagrams, Empty, End, Eventfds, Fifo, Flag, Futex, FutexBell, InPlace, InSet, Line, Named, Packets, Pipe,
     PosixQueue, PosixSemaphores, ProcessVm, Read, Rights, Ring, Sealed, Second, Sequenced, Shm, Signal, Spin, Strait,
-    StraitUsed, StraitWith, Stream, SysvQueue, SysvSemaphores, Tcp, Uring, Vmsplice, Waited, Whole, carrier, faulty,
+    StraitUsed, StraitWith, Stream, SysvQueue, SysvSemaphores, Tcp, Uring, Vmsplice, Waited, Whole, carrier,
 };
+#[cfg(feature = "suites")]
+use crate::mechanism::{Faulty, faulty};
 use crate::pair;
 use crate::shape::Ability;
+#[cfg(not(feature = "suites"))]
+use crate::shape::UNBUILT;
 use crate::trouble::{Result, Trouble};
 use crate::work::{Listing, Mechanism, Wait};
 
-/// Defines a constant for each mechanism, and the list of them all.
+/// Returns the entry of the end of a mechanism.
+macro_rules! entry {
+    ($end:ty) => {
+        Mechanism::of::<$end>()
+    };
+    ($end:ty, suites) => {
+        Mechanism::in_suites::<$end>()
+    };
+}
+
+/// Defines a constant for each mechanism, and the list of them all. A program without the feature `suites` knows those
+/// marked with `=> suites` by their names alone: the loops of all mechanisms take most of the time of a build.
 macro_rules! catalogue {
-    ($($(#[doc = $doc:literal])* $(#[cfg($cfg:meta)])? $name:ident: $end:ty;)*) => {
+    ($($(#[doc = $doc:literal])* $(#[cfg($cfg:meta)])? $name:ident: $end:ty $(=> $suites:ident)?;)*) => {
         impl Mechanism {
-            $($(#[doc = $doc])* $(#[cfg($cfg)])? pub const $name: Self = Self::of::<$end>();)*
+            $($(#[doc = $doc])* $(#[cfg($cfg)])? pub const $name: Self = entry!($end $(, $suites)?);)*
         }
 
         /// Every mechanism, Strait's first and other libraries last.
@@ -32,19 +47,19 @@ catalogue! {
     /// Strait: `send`, and `recv_into` a buffer of the caller.
     STRAIT: Strait;
     /// Strait, receiving each message into a [`strait::Message`].
-    STRAIT_MESSAGE: StraitUsed<Whole>;
+    STRAIT_MESSAGE: StraitUsed<Whole> => suites;
     /// Strait, filling and reading messages in place.
-    STRAIT_IN_PLACE: StraitUsed<InPlace>;
+    STRAIT_IN_PLACE: StraitUsed<InPlace> => suites;
     /// Strait, with messages in sealed memory.
-    STRAIT_SEALED: StraitUsed<Sealed>;
+    STRAIT_SEALED: StraitUsed<Sealed> => suites;
     /// Strait, waiting by a wait set.
-    STRAIT_WAIT_SET: StraitUsed<InSet>;
+    STRAIT_WAIT_SET: StraitUsed<InSet> => suites;
     /// Strait, over a channel that shares its link with another channel.
-    STRAIT_SECOND: StraitUsed<Second>;
+    STRAIT_SECOND: StraitUsed<Second> => suites;
     /// Strait, with one descriptor in each message.
     STRAIT_RIGHTS: StraitWith<OwnedFd>;
     /// Strait, with an end of another channel in each message.
-    STRAIT_ENDS: StraitWith<strait::Channel>;
+    STRAIT_ENDS: StraitWith<strait::Channel> => suites;
     /// Two cache lines, one for each direction, with flag and payload in the same line.
     LINE: Line;
     /// A flag, with copies into and out of a shared buffer.
@@ -56,53 +71,53 @@ catalogue! {
     /// Two pipes.
     PIPE: Pipe;
     /// Two named pipes.
-    FIFO: Fifo;
+    FIFO: Fifo => suites;
     /// A pair of Unix stream sockets.
     STREAM: Stream;
     /// Unix stream sockets that were connected by a name.
-    STREAM_NAMED: Stream<Named>;
+    STREAM_NAMED: Stream<Named> => suites;
     /// A pair of Unix datagram sockets.
-    DATAGRAM: Packets<Datagrams>;
+    DATAGRAM: Packets<Datagrams> => suites;
     /// Unix datagram sockets that were connected by names.
-    DATAGRAM_NAMED: Packets<Datagrams, Named>;
+    DATAGRAM_NAMED: Packets<Datagrams, Named> => suites;
     /// A pair of Unix seqpacket sockets.
     SEQPACKET: Packets<Sequenced>;
     /// Unix seqpacket sockets that were connected by a name.
-    SEQPACKET_NAMED: Packets<Sequenced, Named>;
+    SEQPACKET_NAMED: Packets<Sequenced, Named> => suites;
     /// Two System V message queues.
-    SYSV_QUEUE: SysvQueue;
+    SYSV_QUEUE: SysvQueue => suites;
     /// Two POSIX message queues.
-    POSIX_QUEUE: PosixQueue;
+    POSIX_QUEUE: PosixQueue => suites;
     /// Rings in System V shared memory, polled.
-    SYSV_SHM_SPIN: Shm<carrier::Sysv, Spin>;
+    SYSV_SHM_SPIN: Shm<carrier::Sysv, Spin> => suites;
     /// Rings in System V shared memory, with futexes.
-    SYSV_SHM_FUTEX: Shm<carrier::Sysv, FutexBell>;
+    SYSV_SHM_FUTEX: Shm<carrier::Sysv, FutexBell> => suites;
     /// Rings in System V shared memory, with System V semaphores.
-    SYSV_SHM_SEM: Shm<carrier::Sysv, SysvSemaphores>;
+    SYSV_SHM_SEM: Shm<carrier::Sysv, SysvSemaphores> => suites;
     /// Rings in POSIX shared memory, polled.
-    POSIX_SHM_SPIN: Shm<carrier::Posix, Spin>;
+    POSIX_SHM_SPIN: Shm<carrier::Posix, Spin> => suites;
     /// Rings in POSIX shared memory, with futexes.
-    POSIX_SHM_FUTEX: Shm<carrier::Posix, FutexBell>;
+    POSIX_SHM_FUTEX: Shm<carrier::Posix, FutexBell> => suites;
     /// Rings in POSIX shared memory, with POSIX semaphores.
-    POSIX_SHM_SEM: Shm<carrier::Posix, PosixSemaphores>;
+    POSIX_SHM_SEM: Shm<carrier::Posix, PosixSemaphores> => suites;
     /// Rings in a memfd, polled.
-    MEMFD_SPIN: Shm<carrier::Memfd, Spin>;
+    MEMFD_SPIN: Shm<carrier::Memfd, Spin> => suites;
     /// Rings in a memfd, with futexes.
-    MEMFD_FUTEX: Shm<carrier::Memfd, FutexBell>;
+    MEMFD_FUTEX: Shm<carrier::Memfd, FutexBell> => suites;
     /// Rings in a memfd, with eventfds.
-    EVENTFD: Shm<carrier::Memfd, Eventfds>;
+    EVENTFD: Shm<carrier::Memfd, Eventfds> => suites;
     /// Signals that carry a value, received by `sigwaitinfo`.
-    SIGNAL: Signal<Waited>;
+    SIGNAL: Signal<Waited> => suites;
     /// Signals that carry a value, read from a signalfd.
-    SIGNALFD: Signal<Read>;
+    SIGNALFD: Signal<Read> => suites;
     /// A TCP connection over the loopback device.
-    TCP: Tcp;
+    TCP: Tcp => suites;
     /// `process_vm_readv`: the receiver reads the sender's memory.
-    PROCESS_VM: ProcessVm;
+    PROCESS_VM: ProcessVm => suites;
     /// Two pipes into which `vmsplice` puts the sender's pages.
-    VMSPLICE: Vmsplice;
+    VMSPLICE: Vmsplice => suites;
     /// A Unix seqpacket socket, used through io_uring.
-    IO_URING: Uring;
+    IO_URING: Uring => suites;
     /// A bare `sendmsg` and `recvmsg` with one descriptor.
     RIGHTS: Rights;
     /// iceoryx2, publish and subscribe over shared memory.
@@ -134,7 +149,13 @@ pub static CODECS: &[Mechanism] = &[
 ];
 
 /// Mechanisms that lose or damage messages on purpose, or fail. Tests use them to check that such a mechanism gets no
+/// figure. They are in programs with the feature `suites`.
+#[cfg(not(feature = "suites"))]
+static FAULTY: &[Mechanism] = &[];
+
+/// Mechanisms that lose or damage messages on purpose, or fail. Tests use them to check that such a mechanism gets no
 /// figure.
+#[cfg(feature = "suites")]
 static FAULTY: &[Mechanism] = &[
     Mechanism::of::<Faulty<{ faulty::LOSES }>>(),
     Mechanism::of::<Faulty<{ faulty::DOUBLES }>>(),
@@ -175,6 +196,18 @@ impl Mechanism {
     const fn of<E: End>() -> Self {
         Self::listed(<E as Listed>::LISTING)
     }
+
+    /// Returns the mechanism of the end `E`, which only a program with the feature `suites` can measure.
+    #[cfg(feature = "suites")]
+    const fn in_suites<E: End>() -> Self {
+        Self::of::<E>()
+    }
+
+    /// Returns the name of the mechanism of the end `E`, which only a program with the feature `suites` can measure.
+    #[cfg(not(feature = "suites"))]
+    const fn in_suites<E: End>() -> Self {
+        Self::listed(<E as ListedByName>::LISTING)
+    }
 }
 
 /// A codec with its entry.
@@ -212,6 +245,26 @@ trait Listed: End {
 }
 
 impl<E: End> Listed for E {}
+
+/// An end with its entry in the catalogue of a program that cannot measure it.
+#[cfg(not(feature = "suites"))]
+trait ListedByName: End {
+    const LISTING: &'static Listing = &Listing {
+        name: Self::NAME,
+        title: Self::TITLE,
+        waits: Self::WAITS,
+        abilities: Self::ABILITIES,
+        hub_waits: Self::HUB_WAITS,
+        most: Self::MOST,
+        most_shared: Self::MOST_SHARED,
+        most_descriptors: Self::MOST_DESCRIPTORS,
+        missing: || Some(UNBUILT.to_owned()),
+        run: |_, _| Err(Trouble::new(UNBUILT)),
+    };
+}
+
+#[cfg(not(feature = "suites"))]
+impl<E: End> ListedByName for E {}
 
 /// The names of other benchmark programs for mechanisms that have another name here.
 const ALIASES: [(&str, Mechanism); 4] = [

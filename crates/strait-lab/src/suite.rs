@@ -21,7 +21,7 @@ use crate::work::{Extent, Mechanism, Wait, Work};
 pub enum Suite {
     /// Quick benchmark (under a minute)
     Quick,
-    /// All benchmarks
+    /// All benchmarks (needs --features suites, as the other suites do for most of their figures)
     Full,
     /// Mach's published benchmark against FIFOs: fifteen sizes, inline and out of line, and sending descriptors or channel ends
     Mach,

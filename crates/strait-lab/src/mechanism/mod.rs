@@ -8,6 +8,7 @@
 
 mod empty;
 mod end;
+#[cfg(feature = "suites")]
 pub(crate) mod faulty;
 mod fifo;
 mod flag;
@@ -40,6 +41,7 @@ mod vmsplice;
 pub(crate) use self::empty::Empty;
 use self::end::exactly;
 pub(crate) use self::end::{End, Hub, Opened, Receiving, Sending};
+#[cfg(feature = "suites")]
 pub(crate) use self::faulty::Faulty;
 pub(crate) use self::fifo::Fifo;
 pub(crate) use self::flag::Flag;
