@@ -138,11 +138,11 @@ pub(crate) const UNBUILT: &str = "not in this program: build it with --features 
 impl Shape {
     /// Whether this program can measure the shape. Some shapes need other crates, which a feature brings.
     pub(crate) fn is_built(self) -> bool {
-        match self {
-            Self::Fidl { .. } | Self::Coded { .. } => cfg!(feature = "formats"),
-            Self::Objects { task: Task::Tasks { .. } } => cfg!(feature = "tasks"),
-            _ => true,
-        }
+        const FORMATS: bool = cfg!(feature = "formats");
+        const TASKS: bool = cfg!(feature = "tasks");
+        let formats = matches!(self, Self::Fidl { .. } | Self::Coded { .. });
+        let tasks = matches!(self, Self::Objects { task: Task::Tasks { .. } });
+        (FORMATS || !formats) && (TASKS || !tasks)
     }
 
     /// Returns the abilities that a mechanism needs for this shape.
