@@ -238,19 +238,26 @@ impl SharedBlock {
         self.warm.is_none() && self.lent == 0 && self.free.is_empty()
     }
 
-    /// Lends a free part of this block, whose id is `id`, for a message of `len` bytes; `None` if no part is free.
+    /// Lends a free part of this block, whose id is `id`, for a message of `len` bytes; `None` if no part is free, or if
+    /// a thread is cooling the block.
     fn lend(&mut self, id: usize, len: usize) -> Option<BlockRecord> {
-        let part = *self.free.last()?;
-        let entry = &mut self.parts[part];
-        if self.warm.as_ref().is_some_and(|warm| !warm.lend(part, entry.usage + 1)) {
+        let part = self.free.pop()?;
+        if self.warm.as_ref().is_some_and(|warm| !warm.lend(part, self.parts[part].usage + 1)) {
+            self.free.push(part);
             return None;
         }
-        self.free.pop();
+        Some(self.note_lent(id, part, len))
+    }
+
+    /// Notes that the part with the index `part`, which is not in the list of free parts, is lent for a message of `len`
+    /// bytes. `id` is the id of this block.
+    fn note_lent(&mut self, id: usize, part: usize, len: usize) -> BlockRecord {
+        let entry = &mut self.parts[part];
         entry.usage += 1;
         entry.lent = Some(len);
         self.lent += 1;
         let once = self.warm.is_none() && self.free.is_empty();
-        Some(BlockRecord { id: id as u64, part, stride: self.stride, usage: entry.usage, len: len as u64, once })
+        BlockRecord { id: id as u64, part, stride: self.stride, usage: entry.usage, len: len as u64, once }
     }
 
     /// Takes back the part with the index `part` of this block, which was lent for a message and is not used after all.
@@ -452,11 +459,12 @@ impl Pool {
             mapping: mapping.clone(),
             stride,
             parts: vec![Part::default(); count],
-            free: (0..count).rev().collect(),
+            free: (1..count).rev().collect(),
             lent: 0,
             warm,
         };
-        let Some(record) = block.lend(MAX_SINGLE + index, len) else { return Ok(None) };
+        // Kept blocks have their first part lent from the beginning, so no other thread prevents this.
+        let record = block.note_lent(MAX_SINGLE + index, 0, len);
         self.shared[index] = Some(block);
         self.queued += len;
         Ok(Some(Loan { record, mapping, fresh: Some(fresh) }))
