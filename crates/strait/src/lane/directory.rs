@@ -360,6 +360,10 @@ impl LaneDirectory {
         with: u64,
         attachment: ReceivedAttachment,
     ) -> Result<Announcements, Error> {
+        // Checked before a link is looked up: this thread is the leader of the peer's link, and must drop no link.
+        if unpoisoned(&self.announcements).arenas.len() >= MOST {
+            return Err(Error::BadPeer("more arenas than permitted"));
+        }
         let memory = match link.map_arena(&attachment, claim) {
             Ok(arena) => {
                 attachment.close_mapped();
@@ -383,11 +387,8 @@ impl LaneDirectory {
         };
         let mut known = Known { memory, with, found: 0, in_all: None };
         known.in_all = (claim.lanes == 1).then(|| known.ends_in(1));
-        let mut announcements = unpoisoned(&self.announcements);
-        if announcements.arenas.len() >= MOST {
-            return Err(Error::BadPeer("more arenas than permitted"));
-        }
         let key = (claim.number, link.number());
+        let mut announcements = unpoisoned(&self.announcements);
         let old = announcements.arenas.insert(key, known);
         drop(announcements);
         let mut replaced = Announcements::default();

@@ -30,6 +30,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
+use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::fault;
 use crate::os::socket::credentials;
@@ -211,7 +212,7 @@ impl Drop for Link {
             if peers::is_alone() || !self.directory.may_drain() {
                 return;
             }
-            let _ = self.receive_all(|_| false);
+            let _ = self.receive_rest(Deadline::NEVER);
             fault::point("before the socket of a link is closed");
             self.directory.end(self);
         });

@@ -110,6 +110,12 @@ pub(crate) fn note(link: &Arc<Link>) {
     unpoisoned(all()).insert(link.number(), Arc::downgrade(link));
 }
 
+#[cfg(test)]
+thread_local! {
+    /// What another thread does while this thread enters its next link into the peer table.
+    pub(super) static MEANWHILE: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) };
+}
+
 /// Lists the link with this number as one that is being dropped. Only for tests.
 #[cfg(test)]
 pub(crate) fn list_as_dropped(number: u64) {
@@ -340,6 +346,8 @@ impl Link {
         self.peer.entry.has_older.store(has_older, Ordering::Relaxed);
         known.push(self.me.clone());
         drop(links);
+        #[cfg(test)]
+        MEANWHILE.take().into_iter().for_each(|act| act());
         // A link that other threads have dropped meanwhile is dropped here. Its destructor locks the table, and waits for the
         // leaders of links, of which this thread may be one.
         alike.retain(|link| Arc::strong_count(link) == 1);

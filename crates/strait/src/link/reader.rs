@@ -14,7 +14,7 @@ use crate::blocked_on::POLL_INTERVAL;
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::os::socket::Interest;
-use crate::quota::{Ledger, closing};
+use crate::quota::{LINK_HANDLES_IN_FLIGHT, Ledger, closing};
 use crate::ring::ready_bitmap;
 use crate::shm::sizes_of_lanes;
 use crate::sync::unpoisoned;
@@ -29,6 +29,10 @@ pub(super) const DRAIN_LIMIT: usize = 1024;
 /// sends an attachment before the record that refers to the attachment. So at most as many packets arrive before the
 /// attachment as fit into a socket.
 const FETCH_LIMIT: usize = 8 * DRAIN_LIMIT;
+
+/// The number of packets and descriptors, counted together, after which a look for the rest of a socket's packets gives up.
+/// No honest peer has more unread: a socket holds fewer packets than [`DRAIN_LIMIT`].
+const REST_LIMIT: usize = DRAIN_LIMIT + LINK_HANDLES_IN_FLIGHT;
 
 /// The longest sleep of a follower in a fetch before the follower looks at the inbox and the socket itself. A follower
 /// waits for a link while another thread, the leader, receives.
@@ -63,8 +67,8 @@ pub(super) struct Reader {
     /// The number of followers that wait on `turn`, written under the lock of `leader`. If it is 0, the leader saves
     /// the system call that would notify followers.
     followers: AtomicUsize,
-    /// How often a leader has stopped leading, written under the lock of `leader`.
-    rounds: AtomicUsize,
+    /// How often a leader has found no packet left in the socket. One leader counts at most once.
+    emptied: AtomicUsize,
     inbox: Mutex<Inbox>,
     /// Whether the link is stuck: the last attempt to take the next packet from the socket failed for lack of a
     /// resource.
@@ -80,7 +84,7 @@ impl Reader {
             leader: Mutex::new(Leader::None),
             turn: Condvar::default(),
             followers: AtomicUsize::new(0),
-            rounds: AtomicUsize::new(0),
+            emptied: AtomicUsize::new(0),
             inbox: Mutex::new(Inbox::new(ledger)),
             stuck: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
@@ -145,20 +149,24 @@ impl Link {
         }
     }
 
-    /// Receives the packets in the socket, as [`drain_once`](Self::drain_once) does. If another thread is the leader,
-    /// waits until that thread has received the packets that are in the socket now, until the deadline or for
-    /// [`AFTER_STOP`] twice.
+    /// Receives the packets that are in the socket now. If another thread is the leader, waits until that thread has
+    /// received them, until the deadline or for [`AFTER_STOP`] twice.
     pub(super) fn drain_or_follow(&self, deadline: Deadline) {
-        let begun = self.reader.rounds.load(Ordering::Relaxed);
+        let emptied = || self.reader.emptied.load(Ordering::Relaxed);
+        let leader = unpoisoned(&self.reader.leader);
+        let before = emptied();
+        drop(leader);
         let mut late = 0;
         loop {
             if self.try_lead() {
-                let _ = self.receive_and_leave();
+                *unpoisoned(&self.reader.leader) = Leader::Receiving;
+                let _ = self.receive_rest(deadline);
+                self.leave();
                 return;
             }
             let leader = unpoisoned(&self.reader.leader);
-            // The leader may have begun to receive before the call. Then it may stop without the last packets.
-            let has_received = self.reader.rounds.load(Ordering::Relaxed).wrapping_sub(begun) >= 2;
+            // The leader may have looked for the last time before the call, and count only now.
+            let has_received = emptied().wrapping_sub(before) >= 2;
             late += u32::from(deadline.has_passed());
             if has_received || late > 2 {
                 return;
@@ -177,6 +185,17 @@ impl Link {
                 }
             }
         }
+    }
+
+    /// Receives the packets that are in the socket now, in as many rounds as [`drain_limit`](Self::drain_limit) makes
+    /// necessary, up to [`REST_LIMIT`]. Only the leader may call this. After the deadline receives only as many packets as
+    /// `drain_limit` allows.
+    pub(super) fn receive_rest(&self, deadline: Deadline) -> Result<(), Error> {
+        let mut work = self.drain_limit();
+        while self.receive_all(|_| false)? && work < REST_LIMIT && !deadline.has_passed() {
+            work += self.drain_limit();
+        }
+        Ok(())
     }
 
     pub(super) fn leave(&self) {
@@ -241,7 +260,7 @@ impl Link {
         let (mut work, limit) = (0, self.drain_limit());
         while work < limit {
             if !self.knows_who_it_is()? {
-                return Ok(false);
+                return Ok(self.is_emptied());
             }
             self.check_room()?;
             match self.io.receive(self.refuses_descriptors())? {
@@ -249,11 +268,11 @@ impl Link {
                     if work == 0 {
                         self.io.check_nothing()?;
                     }
-                    return Ok(false);
+                    return Ok(self.is_emptied());
                 }
                 Incoming::HungUp => {
                     self.fail(Error::PeerClosed);
-                    return Ok(false);
+                    return Ok(self.is_emptied());
                 }
                 Incoming::Packet { packet, attachments } => {
                     work += 1 + attachments.len();
@@ -267,6 +286,12 @@ impl Link {
             }
         }
         Ok(true)
+    }
+
+    /// Counts that this thread, the leader, has found no packet left in the socket. Returns `false`: none is left.
+    fn is_emptied(&self) -> bool {
+        self.reader.emptied.fetch_add(1, Ordering::Relaxed);
+        false
     }
 
     /// Processes a received packet with its attachments, and removes it from the socket. After a temporary error
@@ -476,6 +501,7 @@ mod tests {
     use super::*;
     use crate::lane::directory::LaneDirectory;
     use crate::link::io::{Attachments, Io, Local};
+    use crate::link::linked;
     use crate::link::packet::PayloadMemory;
     use crate::os::socket::{Readiness, Sent};
     use crate::quota::Amounts;
@@ -537,6 +563,33 @@ mod tests {
         let io =
             OnePacket { incoming: Mutex::new(Some(incoming)), reader, was_closed: was_closed.clone(), local: Local };
         (Link::new(1, Box::new(io), ledger.clone(), Box::<LaneDirectory>::default()), ledger, was_closed)
+    }
+
+    /// Shows that a thread which waits for a leader goes on once the leader has found the socket empty, although the leader
+    /// never stops leading. The leader may have looked for the first time before the other thread began to wait.
+    #[test]
+    fn a_thread_waits_until_the_leader_has_found_the_socket_empty() {
+        let [link, _peer] = linked();
+        assert!(link.try_lead());
+        *unpoisoned(&link.reader.leader) = Leader::Receiving;
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                link.drain_or_follow(Deadline::after(Duration::from_secs(40)));
+                tell.send(()).unwrap();
+            });
+            let begin = Instant::now();
+            while link.reader.followers.load(Ordering::Relaxed) == 0 && begin.elapsed() < Duration::from_secs(60) {
+                std::thread::yield_now();
+            }
+            link.receive_all(|_| false).unwrap();
+            link.wake_followers();
+            assert!(told.recv_timeout(Duration::from_millis(50)).is_err());
+            link.receive_all(|_| false).unwrap();
+            link.wake_followers();
+            assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(()));
+            link.leave();
+        });
     }
 
     #[test]

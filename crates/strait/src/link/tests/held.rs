@@ -5,12 +5,13 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use crate::deferred;
 use crate::error::Error;
 use crate::lane::Name;
 use crate::lane::arena::SMALL;
 use crate::lane::directory::LaneDirectory;
 use crate::link::packet::Packet;
-use crate::link::{Attachments, InUse, Link};
+use crate::link::{Attachments, InUse, Link, peers};
 use crate::os::socket;
 use crate::shm::{Mapping, Shareable, lane_size};
 
@@ -165,6 +166,68 @@ fn announcements_pass_to_a_link_that_another_thread_is_about_to_be_introduced_to
         });
         drop(old);
     });
+    let mut found = None;
+    introducer.ours.announcements().named(|link| found = Some(Arc::clone(link)));
+    assert!(found.expect("the introduced link").find_lane(name(1), 0, false).is_ok());
+}
+
+/// Shows that the last use of a link may end while another thread learns that a newer link leads to the link's process: that
+/// thread drops the link under no lock, and not before it has stopped leading.
+#[test]
+fn a_link_whose_use_ends_while_another_link_learns_its_name_is_dropped_later() {
+    let (tell, told) = std::sync::mpsc::channel();
+    std::thread::spawn(move || {
+        let (old, new) = (Pair::named(0xae), Pair::new());
+        let link = Arc::downgrade(&old.ours);
+        let other = old.introduce(7);
+        old.ours.drain_once();
+        new.peer.send_handshake(0xae).unwrap();
+        peers::MEANWHILE.set(Some(Box::new(move || drop(old))));
+        assert!(new.ours.try_lead());
+        new.ours.receive_all(|_| false).unwrap();
+        let was_kept = link.strong_count() > 0;
+        new.ours.leave();
+        while link.strong_count() > 0 {
+            deferred::run();
+        }
+        tell.send((was_kept, new.ours.announcements().is_empty())).unwrap();
+        drop((new, other));
+    });
+    assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok((true, false)));
+}
+
+/// Sends more packets over this link than one look of this process receives.
+fn send_many(pair: &Pair) {
+    // A look receives few packets from a peer that has used up its wake-ups for nothing.
+    while !pair.ours.woken_for_nothing() {}
+    (0..100).for_each(|_| pair.send(Packet::Wake, Attachments::NOTHING));
+}
+
+/// Shows that a link passes on what its peer has announced over it, also if many packets were sent before that, and all
+/// of them are unread when the link is dropped.
+#[test]
+fn announcements_behind_many_packets_pass_to_another_link() {
+    let (old, new) = (Pair::named(0xab), Pair::named(0xab));
+    send_many(&old);
+    let _other = old.introduce(7);
+    old.announce(&lane_memory(), 1, 7);
+    drop(old);
+    assert!(new.ours.find_lane(name(1), 0, false).is_ok());
+}
+
+/// Shows that announcements are passed on to a link whose introduction is behind many packets.
+#[test]
+fn announcements_pass_to_a_link_that_is_introduced_behind_many_packets() {
+    let (old, introducer) = (Pair::named(0xac), Pair::named(0xad));
+    let _other = old.introduce(7);
+    old.announce(&lane_memory(), 1, 7);
+    old.ours.drain_once();
+    send_many(&introducer);
+    let over = |socket| Link::over(socket, usize::MAX, Box::<LaneDirectory>::default()).unwrap();
+    let new = over(introducer.introduce(8));
+    new.send_handshake(0xac).unwrap();
+    drop(old);
+    introducer.ours.drain_once();
     let mut found = None;
     introducer.ours.announcements().named(|link| found = Some(Arc::clone(link)));
     assert!(found.expect("the introduced link").find_lane(name(1), 0, false).is_ok());
