@@ -229,7 +229,8 @@ impl Drop for ReceivedFd {
 
 #[cfg(test)]
 mod tests {
-    use std::time::Duration;
+    use std::sync::{Mutex, PoisonError, mpsc};
+    use std::time::{Duration, Instant};
 
     use super::*;
     use crate::deadline::Deadline;
@@ -248,6 +249,57 @@ mod tests {
         drop(inner);
         assert!(!is_closed(&reader, Duration::from_millis(50)));
         drop(outer);
+        assert!(is_closed(&reader, Duration::from_secs(60)));
+    }
+
+    /// Guards the tests that count the descriptors of the library's own.
+    static OWN_ALONE: Mutex<()> = Mutex::new(());
+
+    /// Holds the thread that closes descriptors for the account with the number `account`, until the returned value is
+    /// dropped, as a descriptor does whose close blocks.
+    fn hold_thread_of(account: usize) -> mpsc::Sender<()> {
+        struct Held(mpsc::Receiver<()>);
+        impl Drop for Held {
+            fn drop(&mut self) {
+                let _ = self.0.recv();
+            }
+        }
+        let (until, held) = mpsc::channel();
+        let fd = std::fs::File::open("/dev/null").unwrap().into();
+        assert!(fd_reaper::close(fd, account, Box::new(Held(held))));
+        until
+    }
+
+    #[test]
+    fn few_descriptors_of_the_librarys_own_wait_for_a_thread_and_the_next_one_is_closed_in_place() {
+        let _alone = OWN_ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        for round in 0..2 {
+            let until = hold_thread_of(OWN);
+            let close = |_| {
+                let (reader, writer) = std::io::pipe().unwrap();
+                close_own(writer.into());
+                reader
+            };
+            let waiting: Vec<_> = (0..MOST_OWN).map(close).collect();
+            assert!(is_closed(&close(MOST_OWN), Duration::ZERO), "round {round}");
+            assert!(waiting.iter().all(|reader| !is_closed(reader, Duration::ZERO)), "round {round}");
+            drop(until);
+            assert!(waiting.iter().all(|reader| is_closed(reader, Duration::from_secs(60))), "round {round}");
+            // Once these are closed, the next ones may wait again.
+            let begin = Instant::now();
+            while OWN_WAITING.get().load(Ordering::Relaxed) > 0 {
+                assert!(begin.elapsed() < Duration::from_secs(60), "round {round}");
+                std::thread::yield_now();
+            }
+        }
+    }
+
+    #[test]
+    fn a_descriptor_of_a_stranger_that_blocks_its_thread_holds_up_no_descriptor_of_the_librarys_own() {
+        let _alone = OWN_ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        let _until = hold_thread_of(Payer::default().number());
+        let (reader, writer) = std::io::pipe().unwrap();
+        close_own(writer.into());
         assert!(is_closed(&reader, Duration::from_secs(60)));
     }
 }

@@ -836,8 +836,9 @@ mod tests {
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
     use super::super::member::{Subject, Terms};
-    use super::super::{Interest, Mode};
+    use super::super::{Interest, Mode, WaitSet};
     use super::*;
+    use crate::channel::Channel;
     use crate::link::{hung_up, linked};
     use crate::wake::watched_fd::WatchedFd;
 
@@ -862,6 +863,56 @@ mod tests {
         assert!(away);
         set.peer_was_on(NOWHERE);
         assert!(!set.peer_may_be_here() && !set.has_news());
+    }
+
+    /// Waits in a set for 50 ms, in a new thread, which leaves no yield out. Returns how often that thread has yielded.
+    fn yields_of(wait: impl FnOnce(&mut Vec<Event>, Deadline) -> Result<usize, Error> + Send) -> u32 {
+        let wait = || {
+            assert_eq!(wait(&mut Vec::with_capacity(1), Deadline::after(Duration::from_millis(50))), Ok(0));
+            before_sleep::yields()
+        };
+        std::thread::scope(|scope| scope.spawn(wait).join().unwrap())
+    }
+
+    /// Shows that a wait yields once, however often it is woken for nothing.
+    #[test]
+    fn a_wait_yields_once_before_it_sleeps() {
+        let set = SharedSet::new().unwrap();
+        let wait = |events: &mut Vec<Event>, deadline| {
+            std::thread::scope(|scope| {
+                let (over, goes_on) = std::sync::mpsc::channel::<()>();
+                let set = &set;
+                let wake = move || {
+                    while goes_on.try_recv() == Err(std::sync::mpsc::TryRecvError::Empty) {
+                        set.wake_one();
+                        std::thread::sleep(Duration::from_millis(1));
+                    }
+                };
+                scope.spawn(wake);
+                let waited = set.wait(events, 1, deadline);
+                drop(over);
+                waited
+            })
+        };
+        set.peer_was_on(NOWHERE);
+        assert_eq!(yields_of(wait), 0);
+        // The CPU of the peer is not known, so it may be that of this thread.
+        set.peer_was_on(0);
+        assert_eq!(yields_of(wait), 1);
+    }
+
+    /// Shows that a member tells its set where the peer ran: in another process, or in this one, in which case a yield
+    /// would not make the peer run.
+    #[test]
+    fn a_wait_yields_for_a_member_whose_peer_may_run_in_another_process() {
+        let (one, other) = socket::pair().unwrap();
+        let over = [one, other].map(|socket| Channel::over(socket).unwrap());
+        let (one, other) = Channel::pair().unwrap();
+        for ([end, _other], yields) in [(over, 1), ([one, other], 0)] {
+            let set = WaitSet::new().unwrap();
+            set.add(&end, 1, Interest::Readable, Mode::Level).unwrap();
+            assert_eq!(yields_of(|events, deadline| set.wait(events, deadline)), yields);
+        }
     }
 
     #[test]

@@ -50,6 +50,18 @@ thread_local! {
     static BRAKE: Cell<Brake> = const { Cell::new(Brake { left_out: 0, penalty: 0, short: 0, in_vain: 0 }) };
 }
 
+#[cfg(test)]
+thread_local! {
+    /// How often this thread has yielded.
+    static YIELDS: Cell<u32> = const { Cell::new(0) };
+}
+
+/// Returns how often this thread has yielded.
+#[cfg(test)]
+pub(crate) fn yields() -> u32 {
+    YIELDS.get()
+}
+
 impl Brake {
     /// Judges a yield that took the time `took`. `found` says whether the awaited event was there after the yield.
     fn judge(&mut self, took: Duration, found: bool) {
@@ -85,6 +97,8 @@ pub(crate) fn yield_once(deadline: Deadline, ready: &mut impl FnMut() -> bool) -
             return false;
         }
         std::thread::yield_now();
+        #[cfg(test)]
+        YIELDS.set(YIELDS.get() + 1);
         let took = begin.elapsed();
         let found = ready();
         brake.judge(took, found);
