@@ -1,12 +1,12 @@
 //! The attribute `#[fidl(...)]`.
 
 use proc_macro2::{Span, TokenStream};
-use quote::quote;
+use quote::{quote, quote_spanned};
 use syn::ext::IdentExt;
 use syn::parse::{Parse, ParseStream};
 use syn::punctuated::Punctuated;
 use syn::spanned::Spanned;
-use syn::{Attribute, Error, Expr, Ident, LitInt, Result, Token, parenthesized};
+use syn::{Attribute, Error, Expr, Ident, LitInt, Result, Token, Type, parenthesized};
 
 /// Whether values that a type does not know are errors.
 #[derive(Clone, Copy, PartialEq)]
@@ -26,8 +26,15 @@ pub(crate) struct Attributes {
     pub(crate) strictness: Option<(Strictness, Span)>,
     pub(crate) mask: Option<Expr>,
     pub(crate) ordinal: Option<(u64, Span)>,
+    pub(crate) max: Option<Max>,
+}
+
+/// The limits of a field.
+pub(crate) struct Max {
+    /// The place of the word `max`.
+    pub(crate) span: Span,
     /// The limits of nested vectors and strings, the outermost first; `None` for no limit.
-    pub(crate) max: Vec<Option<Expr>>,
+    limits: Vec<Option<Expr>>,
 }
 
 enum Item {
@@ -97,7 +104,12 @@ impl Attributes {
             Item::Ordinal(number) => return Err(Error::new(number.span(), "only a field or a variant has an ordinal")),
             Item::Mask(mask) if place == Place::Type => self.mask = Some(mask),
             Item::Mask(mask) => return Err(Error::new(mask.span(), "only a type of bits has a mask")),
-            Item::Max(_, limits) if place != Place::Type => self.max = limits,
+            Item::Max(word, limits) if place != Place::Type => {
+                if limits.is_empty() || self.max.is_some() {
+                    return Err(Error::new(word.span(), "a field or a variant has one list of limits: max(10, 20)"));
+                }
+                self.max = Some(Max { span: word.span(), limits });
+            }
             Item::Max(word, _) => return Err(Error::new(word.span(), "only a field or a variant has a limit")),
             Item::Word(word) => self.add_word(&word, place)?,
         }
@@ -138,10 +150,26 @@ impl Attributes {
 
     /// Returns the limits as an expression of type `&'static [u32]`.
     pub(crate) fn limits(&self) -> TokenStream {
-        let limits = self.max.iter().map(|limit| match limit {
+        let limits = self.max.iter().flat_map(|max| &max.limits).map(|limit| match limit {
             Some(limit) => quote!(#limit),
             None => quote!(::core::primitive::u32::MAX),
         });
         quote!(const { &[#(#limits),*] })
+    }
+
+    /// Returns a check, while the program is compiled, that a field of this type takes the limits of the attribute;
+    /// `None` if the attribute has no limits.
+    pub(crate) fn check_limits(&self, ty: &Type) -> Option<TokenStream> {
+        let Max { span, limits } = self.max.as_ref()?;
+        let count = limits.len();
+        Some(quote_spanned!(*span=> ::strait_fidl::support::check_limits::<#ty>(#count);))
+    }
+
+    /// Refuses limits where nothing takes them.
+    pub(crate) fn refuse_limits(&self) -> Result<()> {
+        match &self.max {
+            Some(Max { span, .. }) => Err(Error::new(*span, "only a string or a vector has a limit")),
+            None => Ok(()),
+        }
     }
 }

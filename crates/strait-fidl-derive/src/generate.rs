@@ -8,6 +8,8 @@ use syn::{DeriveInput, GenericParam, Generics, Lifetime, LifetimeParam, parse_qu
 pub(crate) struct Parts {
     /// Constants of the type.
     pub(crate) constants: TokenStream,
+    /// The checks of the limits of fields, which the compiler makes.
+    pub(crate) checks: Vec<TokenStream>,
     /// The constants of `Layout`.
     pub(crate) layout: TokenStream,
     /// The constants of `Optional`, if the type can be absent.
@@ -39,11 +41,33 @@ fn with_message(generics: &Generics, message: &Lifetime) -> Generics {
     generics
 }
 
+/// Returns a constant with the checks of limits, and a use of the constant for the body of a function. Both are `None`
+/// without checks.
+fn checked(checks: &[TokenStream]) -> (Option<TokenStream>, Option<TokenStream>) {
+    if checks.is_empty() {
+        return (None, None);
+    }
+    (Some(quote!(const __LIMITS: () = { #(#checks)* };)), Some(quote!(const { Self::__LIMITS };)))
+}
+
+/// Returns an item for which the compiler makes the checks of limits even if the type is never encoded or decoded;
+/// `None` for a type with parameters, whose checks depend on them.
+fn check_at_once(input: &DeriveInput, has_checks: bool) -> Option<TokenStream> {
+    let generics = &input.generics;
+    if !has_checks || generics.type_params().next().is_some() || generics.const_params().next().is_some() {
+        return None;
+    }
+    let name = &input.ident;
+    let lifetimes = generics.lifetimes().map(|_| quote!('static));
+    Some(quote!(const _: () = <#name<#(#lifetimes),*>>::__LIMITS;))
+}
+
 /// Returns the implementations.
 pub(crate) fn implementations(input: &DeriveInput, parts: Parts) -> TokenStream {
     let name = &input.ident;
     let (_, types, _) = input.generics.split_for_impl();
-    let Parts { constants, layout, optional, encode, decode, encode_only } = parts;
+    let Parts { constants, checks, layout, optional, encode, decode, encode_only } = parts;
+    let (limits, checked) = checked(&checks);
 
     let generics = bounded(&input.generics, &quote!(::strait_fidl::Layout));
     let (parameters, _, bounds) = generics.split_for_impl();
@@ -58,6 +82,7 @@ pub(crate) fn implementations(input: &DeriveInput, parts: Parts) -> TokenStream 
     let layout = quote! {
         impl #parameters #name #types #bounds {
             #constants
+            #limits
         }
 
         // SAFETY: the macro sets `COPYABLE` and `ANY_BITS` as the fields, their places, and the size of the type say.
@@ -81,6 +106,7 @@ pub(crate) fn implementations(input: &DeriveInput, parts: Parts) -> TokenStream 
                 __at: usize,
                 __context: ::strait_fidl::Context,
             ) -> ::core::result::Result<(), ::strait_fidl::Error> {
+                #checked
                 #encode
             }
         }
@@ -99,18 +125,21 @@ pub(crate) fn implementations(input: &DeriveInput, parts: Parts) -> TokenStream 
                     __at: usize,
                     __context: ::strait_fidl::Context,
                 ) -> ::core::result::Result<Self, ::strait_fidl::Error> {
+                    #checked
                     #decode
                 }
             }
         }
     });
 
+    let at_once = check_at_once(input, limits.is_some());
     quote! {
         #[allow(clippy::undocumented_unsafe_blocks, unused_variables, unused_mut, non_upper_case_globals)]
         const _: () = {
             #layout
             #encode
             #decode
+            #at_once
         };
     }
 }

@@ -111,7 +111,9 @@ fn structure(data: &DataStruct) -> Result<Parts> {
     });
     let empty = fields.is_empty().then(|| quote!(::strait_fidl::support::empty(__input, __at)?;));
     let made = fields.iter().map(|Field { member, variable, .. }| quote!(#member: #variable));
+    let checks = fields.iter().filter_map(|field| field.attributes.check_limits(field.ty)).collect();
     Ok(Parts {
+        checks,
         constants: quote!(const __FIDL: &'static [::strait_fidl::support::Field] = &[#(#described),*];),
         layout: quote! {
             const SIZE: usize = ::strait_fidl::support::size(Self::__FIDL);
@@ -205,7 +207,9 @@ fn table(data: &DataStruct) -> Result<Parts> {
         }
     });
     let made = fields.iter().map(|Field { member, variable, .. }| quote!(#member: #variable));
+    let checks = fields.iter().filter_map(|field| field.attributes.check_limits(field.ty)).collect();
     Ok(Parts {
+        checks,
         constants: TokenStream::new(),
         layout: quote! {
             const SIZE: usize = 16;
@@ -280,9 +284,10 @@ fn union(name: &Ident, data: &DataEnum, attributes: &Attributes) -> Result<Parts
     let strictness = attributes.strictness(name, "union")?;
     let variants = variants(data)?;
     let unknown = unknown(name, &variants, strictness, "u64")?.cloned();
-    let mut known = Vec::new();
+    let (mut known, mut checks) = (Vec::new(), Vec::new());
     for (variant, mut attributes) in variants {
         if attributes.unknown.is_some() {
+            attributes.refuse_limits()?;
             continue;
         }
         match &variant.fields {
@@ -291,9 +296,11 @@ fn union(name: &Ident, data: &DataEnum, attributes: &Attributes) -> Result<Parts
                 if let Some((_, span)) = inner.ordinal {
                     return Err(Error::new(span, "the ordinal stands before the variant"));
                 }
-                if !inner.max.is_empty() {
-                    attributes.max = inner.max;
+                if let (Some(_), Some(max)) = (&attributes.max, &inner.max) {
+                    return Err(Error::new(max.span, "the variant has limits already"));
                 }
+                attributes.max = inner.max.or(attributes.max);
+                checks.extend(attributes.check_limits(&fields.unnamed[0].ty));
             }
             _ => return Err(Error::new(variant.span(), "a variant of a union has one value: Name(Type)")),
         }
@@ -341,6 +348,7 @@ fn union(name: &Ident, data: &DataEnum, attributes: &Attributes) -> Result<Parts
         ),
     };
     Ok(Parts {
+        checks,
         constants: TokenStream::new(),
         layout: quote! {
             const SIZE: usize = 16;
@@ -397,6 +405,7 @@ fn enumeration(input: &DeriveInput, data: &DataEnum, attributes: &Attributes) ->
     let (mut constants, mut known) = (Vec::new(), Vec::new());
     let mut previous: Option<Ident> = None;
     for (variant, attributes) in &variants {
+        attributes.refuse_limits()?;
         if let Some((_, span)) = attributes.ordinal {
             return Err(Error::new(span, "the number of a variant stands behind it: Name = 1"));
         }
@@ -443,6 +452,7 @@ fn enumeration(input: &DeriveInput, data: &DataEnum, attributes: &Attributes) ->
         }),
     };
     Ok(Parts {
+        checks: Vec::new(),
         constants: quote!(#(#constants)*),
         layout: quote! {
             const SIZE: usize = <#number as ::strait_fidl::Layout>::SIZE;
@@ -470,9 +480,13 @@ fn enumeration(input: &DeriveInput, data: &DataEnum, attributes: &Attributes) ->
 fn bits(name: &Ident, data: &DataStruct, attributes: &Attributes) -> Result<Parts> {
     let strictness = attributes.strictness(name, "bits")?;
     let fields = fields(&data.fields)?;
-    let [Field { member, ty, .. }] = &fields[..] else {
+    let [Field { member, ty, attributes: inner, .. }] = &fields[..] else {
         return Err(Error::new(name.span(), "bits are a struct of one number: struct Flags(u32)"));
     };
+    inner.refuse_limits()?;
+    if let Some((_, span)) = inner.ordinal {
+        return Err(Error::new(span, "the number of bits has no ordinal"));
+    }
     let number = quote!(#ty).to_string();
     if !NUMBERS[..4].contains(&number.as_str()) {
         return Err(Error::new(ty.span(), "the type of bits is u8, u16, u32 or u64"));
@@ -493,6 +507,7 @@ fn bits(name: &Ident, data: &DataStruct, attributes: &Attributes) -> Result<Part
     let any_bits = strictness == Strictness::Flexible;
     let unknown = checked.as_ref().map(|checked| quote!(let value = self.#member; #checked));
     Ok(Parts {
+        checks: Vec::new(),
         constants: quote! {
             const __FIDL: &'static [::strait_fidl::support::Field] =
                 &[::strait_fidl::support::Field::new::<#ty>(::core::mem::offset_of!(Self, #member))];

@@ -286,3 +286,53 @@ fn an_unknown_word_is_refused_where_it_stands() {
         "only a field or a variant has an ordinal"
     );
 }
+
+#[test]
+fn a_limit_stands_where_something_takes_it() {
+    let flexible = parse_quote!(
+        #[fidl(union, flexible)]
+        enum U {
+            #[fidl(1)]
+            A(u8),
+            #[fidl(unknown, max = 1)]
+            B(u64),
+        }
+    );
+    assert_eq!(error(flexible), "only a string or a vector has a limit");
+    let numbers = parse_quote!(
+        #[fidl(strict)]
+        #[repr(u8)]
+        enum E {
+            #[fidl(max = 1)]
+            A,
+        }
+    );
+    assert_eq!(error(numbers), "only a string or a vector has a limit");
+    let bits = parse_quote!(
+        #[fidl(bits, flexible)]
+        struct B(#[fidl(max = 1)] u8);
+    );
+    assert_eq!(error(bits), "only a string or a vector has a limit");
+    let twice = parse_quote!(
+        #[fidl(union, strict)]
+        enum U {
+            #[fidl(1, max = 1)]
+            A(#[fidl(max = 2)] String),
+        }
+    );
+    assert_eq!(error(twice), "the variant has limits already");
+    let lists = parse_quote!(
+        struct S {
+            #[fidl(max = 1, max = 2)]
+            a: String,
+        }
+    );
+    assert!(error(lists).starts_with("a field or a variant has one list of limits"));
+    let none = parse_quote!(
+        struct S {
+            #[fidl(max())]
+            a: String,
+        }
+    );
+    assert!(error(none).starts_with("a field or a variant has one list of limits"));
+}

@@ -29,6 +29,9 @@ pub unsafe trait Layout {
     const COPYABLE: bool = false;
     /// Whether any bytes are the encoding of a value.
     const ANY_BITS: bool = false;
+    /// The number of limits (`#[fidl(max)]`) that a field of this type takes: one for a string, and one for each level
+    /// of nested vectors.
+    const LIMITS: usize = 0;
 }
 
 /// A value that can be encoded. The derive macro [`Fidl`](macro@crate::Fidl) implements this trait.

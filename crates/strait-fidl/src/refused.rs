@@ -229,3 +229,62 @@
 //!     let _parts = (one.parts(), other.parts());
 //! }
 //! ```
+//!
+//! A limit is for a string or a vector, not for a number:
+//! ```compile_fail,E0080
+//! #[derive(strait_fidl::Fidl)]
+//! struct Size {
+//!     #[fidl(max = 10)]
+//!     bytes: u64,
+//! }
+//!
+//! fn main() {
+//!     let _ = Size { bytes: 1 };
+//! }
+//! ```
+//!
+//! A limit of a field does not apply within a struct; the struct has limits of its own:
+//! ```compile_fail,E0080
+//! #[derive(strait_fidl::Fidl)]
+//! struct Name {
+//!     text: String,
+//! }
+//!
+//! #[derive(strait_fidl::Fidl)]
+//! #[fidl(table)]
+//! struct Person {
+//!     #[fidl(1, max = 10)]
+//!     name: Option<Name>,
+//! }
+//!
+//! fn main() {
+//!     let _ = Person { name: Some(Name { text: String::new() }) };
+//! }
+//! ```
+//!
+//! There are at most as many limits as levels of vectors and strings, also for a type that borrows:
+//! ```compile_fail,E0080
+//! #[derive(strait_fidl::Fidl)]
+//! #[fidl(union, strict)]
+//! enum Tags<'a> {
+//!     #[fidl(1)]
+//!     All(#[fidl(max(8, 16, 32))] Vec<&'a str>),
+//! }
+//!
+//! fn main() {
+//!     let _ = Tags::All(vec![]);
+//! }
+//! ```
+//!
+//! The limits of a generic type are checked for each parameter with which the type is encoded:
+//! ```compile_fail,E0080
+//! #[derive(strait_fidl::Fidl)]
+//! struct Limited<T> {
+//!     #[fidl(max = 8)]
+//!     value: T,
+//! }
+//!
+//! fn main() {
+//!     let _ = strait_fidl::to_vec(&Limited { value: 1_u32 });
+//! }
+//! ```

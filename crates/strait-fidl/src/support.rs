@@ -81,6 +81,17 @@ pub const fn any_bits(fields: &[Field]) -> bool {
     true
 }
 
+/// Checks that a field of this type takes so many limits. The compiler calls this function.
+///
+/// # Panics
+/// If it takes fewer. This is an error of the compiler.
+pub const fn check_limits<T: Layout + ?Sized>(count: usize) {
+    assert!(
+        count <= T::LIMITS,
+        "this field does not take so many limits: `#[fidl(max)]` is for a string, and for each level of nested vectors"
+    );
+}
+
 /// Writes a value as its memory, if its memory is its encoding. Returns whether it is.
 #[inline]
 pub fn encode_copyable<T: Layout>(value: &T, out: &mut Output<'_>, at: usize) -> bool {

@@ -12,6 +12,7 @@ unsafe impl<T: Layout, const N: usize> Layout for [T; N] {
     const ALIGN: usize = T::ALIGN;
     const COPYABLE: bool = T::COPYABLE;
     const ANY_BITS: bool = T::ANY_BITS;
+    const LIMITS: usize = T::LIMITS;
 }
 
 impl<T: Encode, const N: usize> Encode for [T; N] {

@@ -9,6 +9,7 @@ use crate::layout::{Context, Decode, Encode, Layout, Optional};
 unsafe impl<T: Optional> Layout for Option<T> {
     const SIZE: usize = T::OPTION_SIZE;
     const ALIGN: usize = T::OPTION_ALIGN;
+    const LIMITS: usize = T::LIMITS;
 }
 
 impl<T: Optional + Encode> Encode for Option<T> {

@@ -13,6 +13,7 @@ macro_rules! pointer {
         unsafe impl<$($lifetime,)? T: Layout $(+ $bound)? + ?Sized> Layout for $pointer {
             const SIZE: usize = T::SIZE;
             const ALIGN: usize = T::ALIGN;
+            const LIMITS: usize = T::LIMITS;
         }
 
         impl<$($lifetime,)? T: Optional $(+ $bound)? + ?Sized> Optional for $pointer {

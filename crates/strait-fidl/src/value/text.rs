@@ -14,6 +14,7 @@ macro_rules! layout {
         unsafe impl Layout for $text {
             const SIZE: usize = Counted::SIZE;
             const ALIGN: usize = Counted::ALIGN;
+            const LIMITS: usize = 1;
         }
 
         impl Optional for $text {

@@ -95,6 +95,7 @@ macro_rules! layout {
         unsafe impl<T: Layout> Layout for $vector {
             const SIZE: usize = Counted::SIZE;
             const ALIGN: usize = Counted::ALIGN;
+            const LIMITS: usize = 1 + T::LIMITS;
         }
 
         impl<T: Layout> Optional for $vector {
