@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 use strait::{Channel, CommandExt, Deadline, Message, Outgoing};
+use strait_typed::codec::Pod;
 use strait_typed::{Encoded, Typed};
 
 const ROUNDS: usize = 41;
@@ -77,6 +78,13 @@ fn ratio(times: &(Duration, Duration)) -> f64 {
     times.1.as_secs_f64() / times.0.as_secs_f64()
 }
 
+/// The bytes of an order.
+const ENCODED: [u8; 64] = {
+    let mut bytes = [1; 64];
+    bytes[0] = 16;
+    bytes
+};
+
 fn order() -> Order {
     Order {
         id: [7; 16],
@@ -111,6 +119,20 @@ fn numbers() {
         || {
             typed_near.send(black_box(&numbers)).expect("room");
             black_box(typed_far.recv().expect("a value"));
+        },
+    );
+    let (pod_near, pod_far) = Typed::<Numbers, Numbers, Pod>::pair().expect("memory");
+    compare(
+        "64 B, eight numbers, codec Pod",
+        2_000,
+        || {
+            near.send(black_box(&bytes)).expect("room");
+            far.recv_message(&mut message, Deadline::NEVER).expect("a message");
+            black_box(message.bytes());
+        },
+        || {
+            pod_near.send(black_box(&numbers)).expect("room");
+            black_box(pod_far.recv().expect("a value"));
         },
     );
 }
@@ -272,8 +294,52 @@ fn round_trips() {
     child.wait().expect("a child");
 }
 
+/// Does one part of the work with the 64 B struct again and again, so that a tool can count its instructions:
+/// `valgrind --tool=callgrind target/release/examples/typed_ratios count typed 2000`.
+fn count(part: &str, times: u32) {
+    let order = order();
+    let mut bytes = [7; 64];
+    let (near, far) = Channel::pair().expect("memory");
+    let (typed_near, typed_far) = Typed::<Order, Order>::pair().expect("memory");
+    let (numbers_near, numbers_far) = Typed::<Numbers, Numbers>::pair().expect("memory");
+    let (pod_near, pod_far) = Typed::<Numbers, Numbers, Pod>::pair().expect("memory");
+    let numbers: Numbers = [1.5; 8];
+    let mut message = Message::new();
+    let mut work = || match part {
+        "raw" => {
+            near.send(black_box(&bytes)).expect("room");
+            far.recv_message(&mut message, Deadline::NEVER).expect("a message");
+            black_box(message.bytes());
+        }
+        "typed" => {
+            typed_near.send(black_box(&order)).expect("room");
+            black_box(typed_far.recv().expect("a value"));
+        }
+        "numbers" => {
+            numbers_near.send(black_box(&numbers)).expect("room");
+            black_box(numbers_far.recv().expect("a value"));
+        }
+        "pod" => {
+            pod_near.send(black_box(&numbers)).expect("room");
+            black_box(pod_far.recv().expect("a value"));
+        }
+        "encode" => {
+            black_box(postcard::to_slice(black_box(&order), &mut bytes).expect("64 bytes"));
+        }
+        "decode" => {
+            black_box(postcard::from_bytes::<Order>(black_box(&ENCODED)).expect("a value"));
+        }
+        _ => panic!("raw, typed, numbers, pod, encode or decode"),
+    };
+    (0..times).for_each(|_| work());
+}
+
 fn main() {
     let wanted = std::env::args().nth(1);
+    if wanted.as_deref() == Some("count") {
+        let arguments: Vec<_> = std::env::args().skip(2).collect();
+        return count(&arguments[0], arguments[1].parse().expect("a number"));
+    }
     if wanted.as_deref() == Some("echo") {
         return echo();
     }

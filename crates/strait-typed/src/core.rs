@@ -192,10 +192,13 @@ impl<S, R, C: Encode<S> + Codec<R>> Core<S, R, C> {
     pub(crate) fn send(&self, channel: &Channel, value: &S, deadline: Deadline) -> Result<(), SendError> {
         self.greet(channel, deadline)?;
         let mut out = Output::new(scratch::take_window(), Some(channel));
-        let sent = match encode::<S, C>(value, &mut out) {
-            Ok(None) => out.send(channel, Vec::new(), deadline).map_err(|failed| failed.error.into()),
-            Ok(Some(mut outbound)) => send_handles(channel, &mut out, &mut outbound, deadline),
-            Err(error) => Err(out.failed().map_or(error, SendError::Channel)),
+        let encoded = encode::<S, C>(value, &mut out);
+        let sent = match (&encoded, out.short()) {
+            (Ok(None), Some(bytes)) => match channel.send_by(bytes, deadline) {
+                Ok(()) => Ok(()),
+                Err(failed) => Err(refused(failed)),
+            },
+            _ => send_rest(channel, &mut out, encoded, deadline),
         };
         scratch::keep_window(out.into_window());
         sent
@@ -233,12 +236,17 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
     {
         let mut lent = Lent::take();
         let receive = |message: &mut Message| channel.recv_message_or_view(message, deadline);
-        match self.next(channel, lent.message(), receive, Message::is_value::<Given<R>>) {
-            Ok(None) if lent.message().has_only_bytes() => decode_plain::<R, C>(lent.message().bytes()),
-            Ok(None) => take::<R, C>(lent.message()),
-            Ok(Some(view)) => take_out_of::<R, C>(view),
-            Err(error) => Err(error),
+        if !<C as Codec<R>>::SELF_DESCRIBING && self.met.load(Ordering::Acquire) {
+            let received = receive(lent.message());
+            if matches!(received, Ok(None)) && lent.message().has_only_bytes() {
+                // Tells the compiler that there is nothing to drop.
+                std::mem::forget(received);
+                return decode_lent::<R, C>(lent);
+            }
+            return take_received::<R, C>(received.map_err(RecvError::Channel), lent);
         }
+        let received = self.next(channel, lent.message(), receive, Message::is_value::<Given<R>>);
+        take_received::<R, C>(received, lent)
     }
 
     /// Receives a message without decoding it; waits for the message until the deadline.
@@ -254,8 +262,21 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
     }
 }
 
-/// Takes the value out of a message: the value that was given, or the one that its bytes and handles are.
+/// Takes the value out of a received message, which is `lent` or a view of a long message.
 #[inline(never)]
+fn take_received<R, C>(received: Result<Option<InPlace<'_>>, RecvError>, mut lent: Lent) -> Result<R, RecvError>
+where
+    R: Send + 'static,
+    C: for<'de> Decode<'de, R>,
+{
+    match received? {
+        None if lent.message().has_only_bytes() => decode_lent::<R, C>(lent),
+        None => take::<R, C>(lent.message()),
+        Some(view) => take_out_of::<R, C>(view),
+    }
+}
+
+/// Takes the value out of a message: the value that was given, or the one that its bytes and handles are.
 fn take<R, C>(message: &mut Message) -> Result<R, RecvError>
 where
     R: Send + 'static,
@@ -277,6 +298,27 @@ where
     let handles = view.take_handles()?;
     let mut bytes = Vec::new();
     decode_with(handles, || C::decode_view(&mut view, &mut bytes)).map_err(RecvError::Malformed)
+}
+
+/// Returns the error of a message without handles that was not sent.
+#[cold]
+fn refused(failed: strait::SendError) -> SendError {
+    failed.error.into()
+}
+
+/// Sends an encoded message that is long or has handles, or returns why it could not be encoded.
+#[inline(never)]
+fn send_rest(
+    channel: &Channel,
+    out: &mut Output<'_>,
+    encoded: Result<Option<Box<Outbound>>, SendError>,
+    deadline: Deadline,
+) -> Result<(), SendError> {
+    match encoded {
+        Ok(None) => out.send(channel, Vec::new(), deadline).map_err(refused),
+        Ok(Some(mut outbound)) => send_handles(channel, out, &mut outbound, deadline),
+        Err(error) => Err(out.failed().map_or(error, SendError::Channel)),
+    }
 }
 
 /// Sends a message with handles; waits for room until the deadline. If it is not sent, the handles are in the value
@@ -336,12 +378,16 @@ fn decode_with<T>(handles: Vec<Handle>, decode: impl FnOnce() -> Result<T, Malfo
     }
 }
 
-/// Decodes a value from the bytes of a message without handles.
+/// Decodes the value of a message without handles, and gives the message back to the thread.
 #[inline(always)]
-fn decode_plain<'de, T, C: Decode<'de, T>>(bytes: &'de [u8]) -> Result<T, RecvError> {
-    let decoding = Decoding::begin(Vec::new());
-    match C::decode(bytes) {
-        Ok(value) => Ok(value),
-        Err(malformed) => Err(RecvError::Malformed(decoding.explain(malformed))),
+fn decode_lent<R, C: for<'de> Decode<'de, R>>(mut lent: Lent) -> Result<R, RecvError> {
+    let decoding = Decoding::begin_without_handles();
+    let decoded = C::decode(lent.message().bytes());
+    if decoded.is_ok() {
+        // Before the value is moved, so that the value is moved once.
+        decoding.finish();
+        lent.give_back();
+        return decoded.map_err(RecvError::Malformed);
     }
+    decoded.map_err(|malformed| RecvError::Malformed(decoding.explain(malformed)))
 }

@@ -100,10 +100,22 @@ impl<'c> Output<'c> {
         self.beyond.begun.as_ref().and_then(|begun| begun.failed)
     }
 
+    /// Returns the bytes of the message, if all of them are in the window.
+    #[inline(always)]
+    pub(crate) fn short(&self) -> Option<&[u8]> {
+        if self.beyond.begun.is_none() { self.window.get(..self.filled) } else { None }
+    }
+
     /// Returns the window of the message, for the next one.
-    #[inline]
+    #[inline(always)]
     pub(crate) fn into_window(self) -> Window {
-        self.window
+        let Self { window, beyond, .. } = self;
+        match beyond.begun {
+            Some(begun) => drop_begun(begun),
+            // Tells the compiler that there is nothing to drop.
+            None => std::mem::forget(beyond),
+        }
+        window
     }
 
     /// Returns the bytes of a message without a channel.
@@ -152,6 +164,11 @@ impl<'c> Output<'c> {
             }
         }
     }
+}
+
+#[cold]
+fn drop_begun(begun: Box<Begun<'_>>) {
+    drop(begun);
 }
 
 impl Beyond<'_> {

@@ -99,7 +99,22 @@ pub(crate) fn take_window() -> Window {
 /// Gives the window back for the next message.
 #[inline]
 pub(crate) fn keep_window(window: Window) {
-    with(|scratch| scratch.window.set(Some(window)));
+    with(|scratch| replace(&scratch.window, window));
+}
+
+/// Puts memory into a cell, which is empty unless a nested call has put its own there.
+#[inline(always)]
+fn replace<T>(cell: &Cell<Option<Box<T>>>, memory: Box<T>) {
+    match cell.replace(Some(memory)) {
+        None => {}
+        Some(other) => drop_memory(other),
+    }
+}
+
+#[cold]
+#[inline(never)]
+fn drop_memory<T>(memory: Box<T>) {
+    drop(memory);
 }
 
 /// The message of this thread, for as long as this value lives. Its handles must be taken before.
@@ -116,17 +131,28 @@ impl Lent {
     pub(crate) fn message(&mut self) -> &mut Message {
         self.0.get_or_insert_default()
     }
-}
 
-impl Drop for Lent {
-    /// Gives the message back for the next receive, unless it is large.
+    /// Gives the message back, as dropping this value does. The compiler does not inline a drop.
     #[inline(always)]
-    fn drop(&mut self) {
+    pub(crate) fn give_back(mut self) {
+        self.put_back();
+        std::mem::forget(self);
+    }
+
+    /// Puts the message back for the next receive, unless it is large.
+    #[inline(always)]
+    fn put_back(&mut self) {
         if let Some(message) = self.0.take()
             && (message.bytes().len() <= SMALL || is_reusable(message.bytes()))
         {
-            with(|scratch| scratch.message.set(Some(message)));
+            with(|scratch| replace(&scratch.message, message));
         }
+    }
+}
+
+impl Drop for Lent {
+    fn drop(&mut self) {
+        self.put_back();
     }
 }
 
@@ -197,7 +223,10 @@ impl Drop for Encoding {
         with(|scratch| {
             scratch.encodes.set(self.encodes);
             // Gives back the handles of a message that has not ended.
-            scratch.outbound.set(outer);
+            match scratch.outbound.replace(outer) {
+                None => {}
+                Some(outbound) => drop_memory(outbound),
+            }
         });
     }
 }
@@ -267,7 +296,17 @@ impl Decoding {
     /// Begins a message with these handles: values deserialized from now on take their handles from these.
     #[inline(always)]
     pub(crate) fn begin(handles: Vec<Handle>) -> Self {
-        let inbound = if handles.is_empty() { None } else { Some(Inbound::of(handles)) };
+        Self::begin_with(if handles.is_empty() { None } else { Some(Inbound::of(handles)) })
+    }
+
+    /// Begins a message without handles.
+    #[inline(always)]
+    pub(crate) fn begin_without_handles() -> Self {
+        Self::begin_with(None)
+    }
+
+    #[inline(always)]
+    fn begin_with(inbound: Option<Box<Inbound>>) -> Self {
         let outer = with(|scratch| (scratch.decodes.replace(Carries::Numbers), scratch.inbound.replace(inbound)));
         let (decodes, outer) = outer.unwrap_or_default();
         Self { decodes, outer }
@@ -287,17 +326,33 @@ impl Decoding {
     pub(crate) fn end(self) -> Option<Box<Inbound>> {
         with(|scratch| scratch.inbound.take()).flatten()
     }
-}
 
-impl Drop for Decoding {
+    /// Ends the message, as dropping this value does. The compiler does not inline a drop.
     #[inline(always)]
-    fn drop(&mut self) {
+    pub(crate) fn finish(mut self) {
+        self.restore::<false>();
+        std::mem::forget(self);
+    }
+
+    /// Restores the state of the message within which this one was decoded. The parameter makes two functions, so that
+    /// the compiler inlines the one that is called once for each message.
+    #[inline(always)]
+    fn restore<const DROPS: bool>(&mut self) {
         let outer = self.outer.take();
         with(|scratch| {
             scratch.decodes.set(self.decodes);
             // Closes the handles of a message that has not ended.
-            scratch.inbound.set(outer);
+            match scratch.inbound.replace(outer) {
+                None => {}
+                Some(inbound) => drop_memory(inbound),
+            }
         });
+    }
+}
+
+impl Drop for Decoding {
+    fn drop(&mut self) {
+        self.restore::<true>();
     }
 }
 

@@ -84,7 +84,7 @@ impl<T: Serialize + ?Sized> Encode<T> for Postcard {
 impl<'de, T: Deserialize<'de>> Decode<'de, T> for Postcard {
     #[inline]
     fn decode(bytes: &'de [u8]) -> Result<T, Malformed> {
-        decode_from(Slice(bytes))
+        decode_from(Slice::new(bytes))
     }
 
     fn decode_view(view: &mut InPlace<'_>, _buffer: &'de mut Vec<u8>) -> Result<T, Malformed> {

@@ -33,14 +33,20 @@ fn not_text() -> Error {
     Error::new("a text is not UTF-8")
 }
 
-/// Bytes in private memory, from which values borrow.
-pub(super) struct Slice<'de>(pub(super) &'de [u8]);
+/// Bytes in private memory, from which values borrow. The bytes are an iterator, because reading from it stores one
+/// word, the place of the next byte; a slice would have its length stored too.
+pub(super) struct Slice<'de>(std::slice::Iter<'de, u8>);
 
 impl<'de> Slice<'de> {
     #[inline(always)]
+    pub(super) fn new(bytes: &'de [u8]) -> Self {
+        Self(bytes.iter())
+    }
+
+    #[inline(always)]
     fn take(&mut self, len: usize) -> Result<&'de [u8], Error> {
-        let (bytes, rest) = self.0.split_at_checked(len).ok_or_else(ended)?;
-        self.0 = rest;
+        let (bytes, rest) = self.0.as_slice().split_at_checked(len).ok_or_else(ended)?;
+        self.0 = rest.iter();
         Ok(bytes)
     }
 }
@@ -48,20 +54,18 @@ impl<'de> Slice<'de> {
 impl<'de> Source<'de> for Slice<'de> {
     #[inline(always)]
     fn left(&self) -> usize {
-        self.0.len()
+        self.0.as_slice().len()
     }
 
     #[inline(always)]
     fn byte(&mut self) -> Result<u8, Error> {
-        let (byte, rest) = self.0.split_first().ok_or_else(ended)?;
-        self.0 = rest;
-        Ok(*byte)
+        self.0.next().copied().ok_or_else(ended)
     }
 
     #[inline(always)]
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Error> {
-        let (bytes, rest) = self.0.split_first_chunk().ok_or_else(ended)?;
-        self.0 = rest;
+        let (bytes, rest) = self.0.as_slice().split_first_chunk().ok_or_else(ended)?;
+        self.0 = rest.iter();
         Ok(*bytes)
     }
 
