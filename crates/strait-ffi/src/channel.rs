@@ -24,7 +24,7 @@ use std::ptr::{self, NonNull};
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::time::Duration;
 
-use strait::bindings::{Keep, set_close_reason};
+use strait::bindings::Keep;
 use strait::{Channel, Error};
 
 use crate::args;
@@ -487,7 +487,7 @@ pub unsafe extern "C" fn strait_channel_close_with(channel: *mut strait_channel,
     if let Some(shell) = unsafe { channel.as_ref() } {
         call_or((), || {
             if let Ok(using) = shell.enter() {
-                set_close_reason(using.channel(), reason);
+                using.channel().set_close_reason(reason);
             }
         });
         // SAFETY: the caller gives up its reference.

@@ -11,7 +11,7 @@ use strait::{Channel, Deadline, Message, Outgoing};
 use crate::Postcard;
 use crate::codec::{Codec, DecodeOwned, Encode, Malformed};
 use crate::core::{decode, encode};
-use crate::error::{RecvError, SchemaMismatch, SendError};
+use crate::error::{RecvError, SchemaMismatch, SendError, TYPES_DIFFER};
 use crate::hello::Hello;
 use crate::output::Output;
 use crate::scratch::{self, Outbound};
@@ -148,7 +148,10 @@ impl<Q, A, C: Codec<Q> + Codec<A>> TypedCalls<Q, A, C> {
     /// Compares the types. The other end answers with its reply type as the type that it sends, as the other end of a
     /// typed channel would.
     fn compare(&self, ours: &Hello, theirs: &Hello) -> Result<(), Box<SchemaMismatch>> {
-        ours.compare(theirs).map_err(|mismatch| self.mismatch.get_or_init(|| Box::new(mismatch)).clone())
+        ours.compare(theirs).map_err(|mismatch| {
+            self.end.channel().set_close_reason(TYPES_DIFFER);
+            self.mismatch.get_or_init(|| Box::new(mismatch)).clone()
+        })
     }
 
     /// Answers a request that asks for the types. The other end may ask again, if its first call was cancelled.

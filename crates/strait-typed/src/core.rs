@@ -10,7 +10,7 @@ use strait::view::InPlace;
 use strait::{Channel, Deadline, Handle, Message};
 
 use crate::codec::{Codec, Decode, Encode, Malformed};
-use crate::error::{GivenError, RecvError, SchemaMismatch, SendError};
+use crate::error::{GivenError, RecvError, SchemaMismatch, SendError, TYPES_DIFFER};
 use crate::given::Given;
 use crate::hello::Hello;
 use crate::output::Output;
@@ -160,8 +160,10 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
             self.met.store(true, Ordering::Release);
             return Ok(());
         };
-        // The peer learns of the mismatch in the same way. If there is no room now, it stays without the reason.
+        // The peer learns of the mismatch in the same way. If there is no room now, it learns of it when this end is
+        // closed.
         let _ = self.greet(channel, Deadline::NOW);
+        channel.set_close_reason(TYPES_DIFFER);
         let mismatch = Box::new(mismatch);
         let _ = self.mismatch.set(mismatch.clone());
         // So that each send and each receive looks for a mismatch.

@@ -49,7 +49,7 @@ pub enum RecvError {
     /// A received message is no value of the expected type. Its handles were closed, and the message is gone. The
     /// channel stays usable; [`Typed::report_bad`](crate::Typed::report_bad) ends it.
     Malformed(Malformed),
-    /// The two ends have different types or codecs. The channel cannot be used as a typed channel.
+    /// The two ends have different types or codecs. The channel cannot be used as a typed channel; drop the end.
     Schema(Box<SchemaMismatch>),
     /// The first message of the peer is not that of a typed channel. The message is gone.
     Untyped,
@@ -87,7 +87,34 @@ impl From<strait::Error> for RecvError {
     }
 }
 
+/// The reason with which an end is closed after it has found that the types or codecs of the two ends differ. The other
+/// end gets it from [`close_reason`](strait::Channel::close_reason), for example if it only sends: then it receives
+/// nothing before the error *peer closed*.
+///
+/// ```
+/// use strait::Channel;
+/// use strait_typed::codec::{Json, MsgPack};
+/// use strait_typed::{RecvError, TYPES_DIFFER, Typed};
+///
+/// let (one, other) = Channel::pair()?;
+/// let (near, far) = (Typed::<u32, (), Json>::over(one), Typed::<(), u32, MsgPack>::over(other));
+/// near.send(&1)?;
+/// let Err(RecvError::Schema(mismatch)) = far.recv() else { panic!("the codecs differ") };
+/// assert!(mismatch.to_string().starts_with("this end uses the codec MsgPack and the peer the codec Json"));
+/// drop(far);
+///
+/// assert!(near.send(&2).is_err()); // From now on nothing is sent into the void.
+/// let channel = near.into_channel();
+/// while channel.recv().is_ok() {}
+/// assert_eq!(channel.close_reason(), Some(TYPES_DIFFER));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub const TYPES_DIFFER: u32 = u32::from_be_bytes(*b"type");
+
 /// The two ends of a channel have different types or codecs. Each end finds this out by the first message of the other.
+///
+/// After the mismatch each end refuses to send and to receive. The channel stays open until its ends are dropped, which
+/// closes it with the reason [`TYPES_DIFFER`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaMismatch {
     /// The difference: one of the properties on which both ends must agree.

@@ -69,7 +69,7 @@ mod typed;
 pub use array::{Array, ArrayError, Element, Order};
 pub use calls::{CallError, TypedCalls, TypedRequest};
 pub use codec::Postcard;
-pub use error::{Differs, GivenError, RecvError, SchemaMismatch, SendError};
+pub use error::{Differs, GivenError, RecvError, SchemaMismatch, SendError, TYPES_DIFFER};
 pub use handles::{End, Fd, RawEnd, Reader, Shared, Writer};
 pub use output::{Full, Output};
 pub use typed::{Encoded, Typed, TypedListener};

@@ -5,9 +5,9 @@ mod common;
 use common::LIMIT;
 use postcard_schema::Schema;
 use serde::{Deserialize, Serialize};
-use strait::Channel;
+use strait::{Channel, Error, Options};
 use strait_typed::codec::{Checked, Json, MsgPack};
-use strait_typed::{Differs, Fd, Postcard, RecvError, SendError, Typed};
+use strait_typed::{CallError, Differs, Fd, Postcard, RecvError, SendError, TYPES_DIFFER, Typed, TypedCalls};
 
 mod old {
     use super::*;
@@ -207,4 +207,46 @@ fn a_peer_without_types_is_refused_by_other_codecs() {
     let typed = Typed::<u32, u32, Postcard>::over(other);
     raw.send(b"\x01").unwrap();
     assert!(matches!(typed.recv_by(LIMIT), Err(RecvError::Untyped)));
+}
+
+#[test]
+fn an_end_that_found_a_mismatch_is_closed_with_a_reason() {
+    let (near, far) = ends::<old::Request, widened::Request>();
+    near.send(&old::Request::Close(3)).unwrap();
+    assert!(matches!(far.recv_by(LIMIT), Err(RecvError::Schema(_))));
+    drop(far);
+    // The peer only sends, and goes on until the end is closed.
+    assert_eq!(near.send(&old::Request::Close(3)), Err(SendError::Channel(Error::PeerClosed)));
+    let channel = near.into_channel();
+    assert!(channel.recv_by(LIMIT).unwrap().bytes().starts_with(b"\xF5strait\x01"), "the types of the other end");
+    assert_eq!(channel.recv_by(LIMIT).unwrap_err(), Error::PeerClosed);
+    assert_eq!(channel.close_reason(), Some(TYPES_DIFFER));
+}
+
+#[test]
+fn a_peer_whose_ring_is_full_learns_of_a_mismatch_by_the_close_reason() {
+    let (raw, other) = Options::new().ring(4096).ring_max(4096).pair().unwrap();
+    let far: End<u32, widened::Request> = Typed::over(other);
+    // This end has sent its types, and then so much that there is no room for more.
+    far.send(&1).unwrap();
+    while far.try_send(&1).is_ok() {}
+    let near: End<old::Request, u32> = Typed::over(raw);
+    near.send(&old::Request::Close(3)).unwrap();
+    assert!(matches!(far.recv_by(LIMIT), Err(RecvError::Schema(_))));
+    drop(far);
+    let channel = near.into_channel();
+    while channel.recv_by(LIMIT).is_ok() {}
+    assert_eq!(channel.close_reason(), Some(TYPES_DIFFER));
+}
+
+#[test]
+fn calls_that_found_a_mismatch_are_closed_with_a_reason() {
+    let (one, other) = Channel::pair().unwrap();
+    let server = TypedCalls::<u64, u32, Checked>::over(one);
+    let serving = std::thread::spawn(move || assert!(matches!(server.next_request(LIMIT), Err(RecvError::Schema(_)))));
+    let client = TypedCalls::<u32, u32, Checked>::over(other);
+    assert!(matches!(client.call(&1, LIMIT), Err(CallError::Schema(_))));
+    serving.join().unwrap();
+    assert!(client.end().next_request(LIMIT).is_err());
+    assert_eq!(client.end().channel().close_reason(), Some(TYPES_DIFFER));
 }

@@ -202,7 +202,7 @@ use strait_ring::ring;
 /// interface.
 #[doc(hidden)]
 pub mod bindings {
-    pub use crate::channel::{recv_in_place, reserve, reserve_sealed, set_close_reason};
+    pub use crate::channel::{recv_in_place, reserve, reserve_sealed};
     pub use crate::kept::Keep;
     pub use crate::os::fork::PerProcess;
     pub use crate::wake::spin::parse_spin;

@@ -217,6 +217,23 @@ fn a_reason_follows_an_end_that_moves() {
     assert_eq!(back.close_reason(), Some(42));
 }
 
+#[test]
+fn a_close_reason_is_set_before_and_does_not_travel_to_another_process() {
+    let (one, other) = Channel::pair().unwrap();
+    one.set_close_reason(1);
+    one.set_close_reason(2);
+    let (near, far) = Channel::pair().unwrap();
+    far.set_close_reason(3);
+    let (_actor, echo) = spawn("echo");
+    echo.send(Outgoing::new(b"").handle(far)).unwrap();
+    drop(echo.recv_by(DEADLINE).unwrap());
+    assert_eq!(near.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    assert_eq!(near.close_reason(), None);
+    one.close_with(4);
+    assert_eq!(other.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    assert_eq!(other.close_reason(), Some(1), "the first one stays");
+}
+
 /// Starts a process without the library's own way to do so: the descriptor is duplicated to another number.
 fn start_by_hand(role: &str, number: i32, inheritance: Inheritance) -> Actor {
     let mut command: Command = command(role, "");

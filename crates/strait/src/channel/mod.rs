@@ -47,9 +47,9 @@ pub use options::Options;
 pub use receiver::{Conditions, MessageInfo, PutBackError, Status};
 pub use send_error::{SendError, SendManyError};
 pub(crate) use sender::WakeOnDrop;
+pub use transfer::FuseError;
 #[cfg(any(strait_fuzzing, feature = "benchmarks"))]
 pub(crate) use transfer::table_is_read;
-pub use transfer::{FuseError, set_close_reason};
 pub(crate) use transfer::{PipeState, close};
 pub use value::{Value, ValueError};
 pub use views::{Draft, InPlace, Reservation, SealedReservation, recv_in_place, reserve, reserve_sealed};

@@ -166,8 +166,29 @@ impl Channel {
     /// # Ok::<(), Error>(())
     /// ```
     pub fn close_with(self, reason: u32) {
-        set_close_reason(&self, reason);
+        self.set_close_reason(reason);
         drop(self);
+    }
+
+    /// Sets the number that the peer gets as the reason once this end is closed, whichever way: see
+    /// [`Channel::close_with`]. The first reason that was set stays. An end that is sent to another
+    /// process leaves its reason behind.
+    ///
+    /// ```
+    /// use strait::{Channel, Error};
+    /// let (worker, boss) = Channel::pair()?;
+    /// worker.set_close_reason(17);
+    /// drop(worker);
+    ///
+    /// assert_eq!(boss.recv().unwrap_err(), Error::PeerClosed);
+    /// assert_eq!(boss.close_reason(), Some(17));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn set_close_reason(&self, reason: u32) {
+        // A child of `fork` closes nothing.
+        if !self.end.born.is_elsewhere() {
+            let _ = self.end.counts.cold().closes_with.set(reason);
+        }
     }
 
     /// Returns the number with which the other end was closed ([`Channel::close_with`]), once a receive from this end
@@ -175,14 +196,6 @@ impl Channel {
     /// end was sent to another process after the other end had been closed.
     pub fn close_reason(&self) -> Option<u32> {
         self.end.counts.cold.get()?.closed_with.get().copied()
-    }
-}
-
-/// Sets the number that the peer of `channel` gets as the reason when `channel` is closed. The first call decides.
-pub fn set_close_reason(channel: &Channel, reason: u32) {
-    // A child of `fork` closes nothing.
-    if !channel.end.born.is_elsewhere() {
-        let _ = channel.end.counts.cold().closes_with.set(reason);
     }
 }
 

@@ -14,7 +14,6 @@ mod pipe_state;
 pub(super) mod table;
 
 pub(crate) use close::close;
-pub use close::set_close_reason;
 pub use fuse::FuseError;
 pub(crate) use pipe_state::PipeState;
 #[cfg(any(strait_fuzzing, feature = "benchmarks"))]
