@@ -104,6 +104,12 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
     },
     Scenario { name: "calls", sockets: &[(0, 1)], roles: &[calls::one, calls::other], judge: no_more },
     Scenario { name: "typed", sockets: &[(0, 1)], roles: &[typed::one, typed::other], judge: no_more },
+    Scenario {
+        name: "typed calls",
+        sockets: &[(0, 1)],
+        roles: &[typed::calls::one, typed::calls::other],
+        judge: no_more,
+    },
     Scenario { name: "within", sockets: &[], roles: &[within::alone], judge: no_more },
 ];
 

@@ -1,11 +1,13 @@
-//! The scenario of typed messages with handles in the fields of values: no handle is lost, and none is leaked.
+//! The scenarios of typed messages and of typed calls with handles in the fields of values: no handle is lost, and
+//! none is leaked.
 
 use std::os::fd::OwnedFd;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
-use strait::{Error, Handle};
-use strait_typed::{End, Fd, RecvError, SendError, Typed};
+use strait::call::CallError as Outcome;
+use strait::{Deadline, Error, Handle};
+use strait_typed::{CallError, End, Fd, RecvError, SendError, Typed, TypedCalls, TypedRequest};
 
 use crate::program::actor::{Actor, Played, Stop, options};
 use crate::program::scenarios::only;
@@ -108,4 +110,99 @@ pub(crate) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
     }
     let value = (0, files(actor, 1).pop());
     send(actor, 1, &typed, &value, |(_, file)| file.as_ref().is_some_and(|file| !file.is_sent()))
+}
+
+/// Typed calls, whose requests and replies have files as fields.
+pub(crate) mod calls {
+    use super::*;
+
+    /// A request: its number, at least one file, and a text that makes some requests long.
+    type Request = (u32, Vec<Fd>, String);
+    /// A reply: the number of its request, and a file.
+    type Reply = (u32, Option<Fd>);
+
+    /// The number of files and the length of the text of each request.
+    const REQUESTS: [(usize, usize); 3] = [(1, 10), (3, 100_000), (2, 0)];
+
+    /// Makes the next call. Returns `None` if there is no reply, because its handles or those of the request were lost.
+    #[track_caller]
+    fn call(actor: &Actor, calls: &TypedCalls<Request, Reply>, request: &Request) -> Result<Option<Reply>, Stop> {
+        let is_whole = || request.1.iter().all(|file| !file.is_sent());
+        let mut answer = None;
+        actor.send_made(0, |_| {
+            loop {
+                let called = calls.call(request, Deadline::NEVER);
+                return match called {
+                    Ok(reply) => Ok(answer = Some(Ok(Some(reply)))),
+                    Err(CallError::Call(Outcome::NotSent(refused))) => {
+                        assert!(is_whole(), "handles of a request that was not sent: {refused}");
+                        Err(refused.error)
+                    }
+                    // Before the first request the ends exchange their types by a call of their own.
+                    Err(CallError::Call(Outcome::NotAnswered)) if is_whole() => continue,
+                    Err(CallError::Call(Outcome::OutcomeUnknown(error))) if is_whole() => Err(error),
+                    Err(CallError::Call(Outcome::NotAnswered)) => Ok(answer = Some(Ok(None))),
+                    Err(CallError::Call(Outcome::OutcomeUnknown(error))) => Ok(answer = Some(Err(error))),
+                    Err(other) => panic!("{other}"),
+                };
+            }
+        })?;
+        match answer.expect("the call has ended") {
+            Ok(Some(reply)) => Ok(Some(reply)),
+            Ok(None) => {
+                assert!(actor.others_may_be_refused() || actor.may_be_refused(), "the request was not answered");
+                Ok(None)
+            }
+            Err(lost @ Error::HandlesLost { .. }) => actor.handles(Err(lost)).map(|_| None),
+            Err(error) => actor.once(|| Err(error)),
+        }
+    }
+
+    pub(crate) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let calls = TypedCalls::<Request, Reply>::over(actor.open(only(sockets))?);
+        for (number, (count, len)) in REQUESTS.into_iter().enumerate() {
+            let request = (number as u32, files(actor, count), "x".repeat(len));
+            if let Some((answered, file)) = call(actor, &calls, &request)? {
+                assert_eq!(answered, number as u32, "the reply of another request");
+                check_files(actor, file, 1);
+            }
+        }
+        Ok(())
+    }
+
+    pub(crate) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let calls = TypedCalls::<Request, Reply>::over(actor.open(only(sockets))?);
+        for (count, len) in REQUESTS {
+            let next = || match calls.next_request(Deadline::NEVER) {
+                Ok(request) => Ok(Ok(request)),
+                Err(RecvError::Channel(lost @ Error::HandlesLost { .. })) => Ok(Err(lost)),
+                Err(RecvError::Channel(error)) => Err(error),
+                Err(other) => panic!("{other}"),
+            };
+            let next = actor.ended(0, |actor| actor.again_if_refused(next))?;
+            let number_of = |request: &TypedRequest<Request, Reply>| request.get().map(|(number, ..)| *number);
+            actor.taken_value(0, next.as_ref().ok().and_then(number_of));
+            let mut request = match next {
+                Ok(request) => request,
+                Err(lost) => {
+                    actor.handles(Err(lost))?;
+                    continue;
+                }
+            };
+            let (number, received, text) = request.take();
+            assert_eq!(text.len(), len, "another text than was sent");
+            check_files(actor, received, count);
+            let reply: Reply = (number, files(actor, 1).pop());
+            actor.once(|| {
+                request.reply(&reply, Deadline::NEVER).map_err(|refused| {
+                    assert!(reply.1.as_ref().is_some_and(|file| !file.is_sent()), "the file of a reply: {refused}");
+                    match refused {
+                        SendError::Channel(error) => error,
+                        other => panic!("{other}"),
+                    }
+                })
+            })?;
+        }
+        Ok(())
+    }
 }
