@@ -80,9 +80,14 @@ fn round_trip(channel: Channel) -> Channel {
         sender
     });
     let (mut message, mut buffer) = (Message::new(), vec![0; 300_000]);
+    let mut slots = [Message::new()];
     for number in 0..COUNT {
         let expected = pattern(number as u64, len(number));
-        if number % 2 == 0 {
+        if number % 5 == 0 {
+            assert_eq!(receiver.recv_many(&mut slots, DEADLINE).unwrap(), 1);
+            assert_eq!(slots[0].bytes(), expected);
+            assert_eq!(slots[0].take_handles().unwrap().len(), usize::from(number % 11 == 3));
+        } else if number % 2 == 0 {
             receiver.recv_message(&mut message, DEADLINE).unwrap();
             assert_eq!(message.bytes(), expected);
             let handles = message.take_handles().unwrap();
@@ -104,6 +109,23 @@ fn halves_in_two_threads_carry_everything() {
         drop(round_trip(channel));
         finish(actor);
     }
+}
+
+#[test]
+fn a_receiver_takes_what_is_there_at_once() {
+    let (a, b) = Channel::pair().unwrap();
+    let (mut sender, unused) = halves(a);
+    let (_sender, mut receiver) = halves(b);
+    let mut slots = [(); 3].map(|()| Message::new());
+    assert_eq!(receiver.recv_many(&mut slots, Deadline::NOW).unwrap_err(), Error::WouldBlock);
+    assert_eq!(receiver.recv_many(&mut [], DEADLINE).unwrap(), 0);
+    assert_eq!(sender.send_many([&b"one"[..], b"two", b"three", b"four"], DEADLINE).unwrap(), 4);
+    assert_eq!(receiver.recv_many(&mut slots, DEADLINE).unwrap(), 3);
+    assert_eq!(slots.each_ref().map(Message::bytes), [&b"one"[..], b"two", b"three"]);
+    assert_eq!(receiver.recv_many(&mut slots, DEADLINE).unwrap(), 1);
+    assert_eq!(slots[0].bytes(), b"four");
+    drop((sender, unused));
+    assert_eq!(receiver.recv_many(&mut slots, DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
 #[test]

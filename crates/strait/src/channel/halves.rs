@@ -251,6 +251,21 @@ impl Receiver {
         }
     }
 
+    /// Receives the messages that are there, as many as `slots` can take, as [`Channel::recv_many`] does.
+    ///
+    /// # Errors
+    /// As [`Channel::recv_many`].
+    pub fn recv_many(&mut self, slots: &mut [Message], deadline: impl Into<Deadline>) -> Result<usize, Error> {
+        match self.held.get_mut() {
+            Some(rx) => {
+                let received = self.channel.end.recv_many_held(rx, slots, deadline.into());
+                release_for_set(&self.held, &self.channel.end);
+                received
+            }
+            None => self.channel.recv_many(slots, deadline),
+        }
+    }
+
     /// Returns the number with which the other end was closed, as [`Channel::close_reason`] does.
     pub fn close_reason(&self) -> Option<u32> {
         self.channel.close_reason()

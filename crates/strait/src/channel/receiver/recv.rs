@@ -372,6 +372,24 @@ impl End {
         self.received_or(self.born.check().and_then(|()| self.recv_locked(rx, message, deadline)))
     }
 
+    /// Receives as [`Channel::recv_many`] does, for a caller that holds the lock for good.
+    pub(in crate::channel) fn recv_many_held(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        slots: &mut [Message],
+        deadline: Deadline,
+    ) -> Result<usize, Error> {
+        if slots.is_empty() {
+            return Ok(0);
+        }
+        let mut let_go = false;
+        let received = self.born.check().and_then(|()| self.recv_batch_locked(rx, slots, &mut let_go, deadline));
+        if let_go {
+            deferred::run();
+        }
+        self.received_or(received)
+    }
+
     /// Receives as [`Channel::recv_into`] does, for a caller that holds the lock for good.
     #[inline]
     pub(in crate::channel) fn recv_into_held(
@@ -495,7 +513,8 @@ impl End {
             return Ok(0);
         }
         let mut let_go = false;
-        let received = self.recv_batch_locked(slots, &mut let_go, deadline);
+        let received =
+            self.lock_rx(deadline).and_then(|mut rx| self.recv_batch_locked(&mut rx, slots, &mut let_go, deadline));
         if let_go {
             deferred::run();
         }
@@ -503,16 +522,21 @@ impl End {
     }
 
     #[inline]
-    fn recv_batch_locked(&self, slots: &mut [Message], let_go: &mut bool, deadline: Deadline) -> Result<usize, Error> {
-        let mut rx = self.lock_rx(deadline)?;
+    fn recv_batch_locked(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        slots: &mut [Message],
+        let_go: &mut bool,
+        deadline: Deadline,
+    ) -> Result<usize, Error> {
         let mut received = 0;
         for slot in slots {
             *let_go |= slot.has_more_than_bytes();
             slot.clear_deferred();
-            if received > 0 && !self.has_more(&mut rx) {
+            if received > 0 && !self.has_more(rx) {
                 break;
             }
-            match self.recv_locked(&mut rx, slot, deadline) {
+            match self.recv_locked(rx, slot, deadline) {
                 Ok(()) => received += 1,
                 Err(error) if received == 0 => return Err(error),
                 Err(_) => break,
