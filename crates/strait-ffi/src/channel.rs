@@ -210,6 +210,11 @@ impl Using<'_> {
         unsafe { &*self.shell.channel.get() }
     }
 
+    /// Returns the object of the end.
+    pub(crate) fn shell(&self) -> *const strait_channel {
+        self.shell
+    }
+
     /// Returns the failure of a function call on the end that got `error`.
     pub(crate) fn failure(&self, error: Error) -> Failure {
         self.shell.failure(error)

@@ -5,14 +5,14 @@ use std::ptr;
 
 use libc::iovec;
 use strait::wait::Interest;
-use strait::{Receiver, Sender};
+use strait::{Deadline, Error, Outgoing, Receiver, SendError, SendManyError, Sender};
 
 use crate::args;
 use crate::channel::{self, strait_channel};
 use crate::deadline::{strait_deadline, until};
-use crate::handle::{Lent, strait_handle};
-use crate::receive::{receive_into, strait_message};
-use crate::send::Gathered;
+use crate::handle::strait_handle;
+use crate::receive::{receive_all, receive_into, strait_message};
+use crate::send::{Sends, send_all, send_parts, strait_outgoing};
 use crate::status::{Failure, call, call_or, strait_status};
 use crate::wait_set::{mode, set, strait_mode, strait_wait_set};
 
@@ -23,6 +23,28 @@ pub struct strait_sender(Sender);
 /// The receiving half of an end, which belongs to one thread at a time: see `strait_channel_split`.
 #[derive(Debug)]
 pub struct strait_receiver(Receiver);
+
+impl Sends for &mut strait_sender {
+    fn send_one(&mut self, message: Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
+        self.0.send_by(message, deadline)
+    }
+
+    fn send_row<'a>(
+        &mut self,
+        messages: impl Iterator<Item = Outgoing<'a>>,
+        deadline: Deadline,
+    ) -> Result<usize, SendManyError> {
+        self.0.send_many(messages, deadline)
+    }
+
+    fn failure(&self, error: Error) -> Failure {
+        error.into()
+    }
+
+    fn shell(&self) -> *const strait_channel {
+        ptr::null()
+    }
+}
 
 const NO_SENDER: &str = "sender is NULL";
 const NO_RECEIVER: &str = "receiver is NULL";
@@ -133,26 +155,24 @@ pub unsafe extern "C" fn strait_sender_sendv(
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires all the pointers to be valid.
-        let (sender, parts, mut lent) = unsafe {
-            let sender = half(sender, NO_SENDER)?;
-            (sender, Gathered::new(parts, part_count)?, Lent::new(handles, handle_count, ptr::null())?)
-        };
-        if lent.is_empty() {
-            return sender.0.send_by(parts.outgoing(), until(deadline)).map_err(|failed| failed.error.into());
-        }
-        let handles = lent.take()?;
-        let count = handles.len();
-        match sender.0.send_by(parts.outgoing().handles(handles), until(deadline)) {
-            Ok(()) => {
-                lent.sent();
-                Ok(())
-            }
-            Err(failed) => {
-                lent.give_back(failed.handles, count);
-                Err(failed.error.into())
-            }
+        unsafe {
+            let mut sender = half(sender, NO_SENDER)?;
+            send_parts(&mut sender, strait_outgoing { parts, part_count, handles, handle_count }, deadline)
         }
     })
+}
+
+/// Sends a batch of `count` messages, as `strait_send_many` does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_sender_send_many(
+    sender: *mut strait_sender,
+    messages: *const strait_outgoing,
+    count: usize,
+    sent: *mut usize,
+    deadline: strait_deadline,
+) -> strait_status {
+    // SAFETY: the header requires all the pointers to be valid.
+    unsafe { send_all(|| half(sender, NO_SENDER), messages, count, sent, deadline) }
 }
 
 /// Receives the next message into `message`, as `strait_recv` does.
@@ -188,6 +208,26 @@ pub unsafe extern "C" fn strait_receiver_recv_into(
                 receiver.0.recv_into(buffer, until(deadline)).map_err(Failure::from)
             })
         }
+    })
+}
+
+/// Receives the queued messages, at most `count` and at least one, as `strait_recv_many` does.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_receiver_recv_many(
+    receiver: *mut strait_receiver,
+    messages: *const *mut strait_message,
+    count: usize,
+    received: *mut usize,
+    deadline: strait_deadline,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires all the pointers to be valid.
+        unsafe {
+            let received = args::out(received, 0, "received is NULL")?;
+            let receiver = half(receiver, NO_RECEIVER)?;
+            *received = receive_all(messages, count, |slots| Ok(receiver.0.recv_many(slots, until(deadline))?))?;
+        }
+        Ok(())
     })
 }
 

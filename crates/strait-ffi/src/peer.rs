@@ -171,6 +171,36 @@ pub extern "C" fn strait_set_limit(resource: strait_resource, peer: u64, user: u
     })
 }
 
+/// Sets the number of bytes of memory that this process keeps for large messages that it sends, over all channels.
+/// Default: 256 MiB. Memory that is kept already and exceeds a lower limit is given back as by `strait_trim`.
+///
+/// The memory of a message is kept once the message was received, so that the next message finds warm memory. A message
+/// for which no memory can be kept uses fresh memory once. Memory that was not used for 10 seconds is given back.
+#[unsafe(no_mangle)]
+pub extern "C" fn strait_set_pool_limit(bytes: usize) {
+    call_or((), || strait::quota::set_pool_limit(bytes));
+}
+
+/// Returns the number of bytes that `strait_set_pool_limit` has set, or the default.
+#[unsafe(no_mangle)]
+pub extern "C" fn strait_pool_limit() -> usize {
+    call_or(0, strait::quota::pool_limit)
+}
+
+/// Returns the number of bytes of memory that this process keeps now for large messages that it sends, including those
+/// in flight.
+#[unsafe(no_mangle)]
+pub extern "C" fn strait_pool_held() -> usize {
+    call_or(0, strait::quota::pool_held)
+}
+
+/// Gives back the memory that this process keeps for large messages and that no message uses now. Returns the number of
+/// bytes given back. Takes some 0.2 ms for each MiB.
+#[unsafe(no_mangle)]
+pub extern "C" fn strait_trim() -> usize {
+    call_or(0, strait::quota::trim)
+}
+
 /// The amount of a resource that is held, and its limit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]

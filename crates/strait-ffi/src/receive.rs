@@ -372,29 +372,46 @@ pub unsafe extern "C" fn strait_recv_many(
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires all the pointers to be valid.
-        let (using, messages, received) = unsafe {
+        unsafe {
             let received = args::out(received, 0, "received is NULL")?;
-            let what = "messages is NULL, or there are too many";
-            (enter(channel)?, args::array(messages, count, crate::send::STRAIT_MAX_MESSAGES, what)?, received)
-        };
-        if messages.iter().any(|message| message.is_null()) {
-            return Err(Failure::Invalid("one of the messages is NULL"));
+            let using = enter(channel)?;
+            *received = receive_all(messages, count, |slots| {
+                using.channel().recv_many(slots, until(deadline)).map_err(|error| using.failure(error))
+            })?;
         }
-        // SAFETY: the caller owns each message, and this function holds no other reference to it.
-        let shell = |message: &*mut strait_message| unsafe { &mut **message };
-        let take = |message| {
-            let shell = shell(message);
-            shell.clear();
-            std::mem::take(&mut shell.message)
-        };
-        let mut slots: Vec<Message> = messages.iter().map(take).collect();
-        let got = using.channel().recv_many(&mut slots, until(deadline));
-        for (message, slot) in messages.iter().zip(slots) {
-            shell(message).message = slot;
-        }
-        *received = got.map_err(|error| using.failure(error))?;
         Ok(())
     })
+}
+
+/// Receives into messages of C code by `receive`. Returns the number of messages received.
+///
+/// # Safety
+/// The pointers are as `strait_recv_many` requires.
+pub(crate) unsafe fn receive_all(
+    messages: *const *mut strait_message,
+    count: usize,
+    receive: impl FnOnce(&mut [Message]) -> Result<usize, Failure>,
+) -> Result<usize, Failure> {
+    // SAFETY: the caller's promise.
+    let messages = unsafe {
+        args::array(messages, count, crate::send::STRAIT_MAX_MESSAGES, "messages is NULL, or there are too many")
+    }?;
+    if messages.iter().any(|message| message.is_null()) {
+        return Err(Failure::Invalid("one of the messages is NULL"));
+    }
+    // SAFETY: the caller owns each message, and this function holds no other reference to it.
+    let shell = |message: &*mut strait_message| unsafe { &mut **message };
+    let take = |message| {
+        let shell = shell(message);
+        shell.clear();
+        std::mem::take(&mut shell.message)
+    };
+    let mut slots: Vec<Message> = messages.iter().map(take).collect();
+    let received = receive(&mut slots);
+    for (message, slot) in messages.iter().zip(slots) {
+        shell(message).message = slot;
+    }
+    received
 }
 
 /// Forwards a received message with its handles; waits for room until the deadline. On success `message` is empty, and

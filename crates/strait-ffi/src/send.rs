@@ -3,7 +3,7 @@
 use std::io::IoSlice;
 
 use libc::iovec;
-use strait::Outgoing;
+use strait::{Deadline, Error, Outgoing, SendError, SendManyError};
 
 use crate::args;
 use crate::channel::{Using, enter, strait_channel};
@@ -58,35 +58,79 @@ pub unsafe extern "C" fn strait_sendv(
     call(|| {
         // SAFETY: the header requires all the pointers to be valid.
         unsafe {
-            let using = enter(channel)?;
-            let parts = Gathered::new(parts, part_count)?;
-            let handles = Lent::new(handles, handle_count, channel)?;
-            send_one(&using, &parts, handles, deadline)
+            send_parts(&mut enter(channel)?, strait_outgoing { parts, part_count, handles, handle_count }, deadline)
         }
     })
 }
 
-/// Sends one message with the handles that were lent. If sending fails, gives the handles back.
-fn send_one(
-    using: &Using<'_>,
-    parts: &Gathered<'_>,
-    mut lent: Lent<'_>,
+/// Something that C code sends over: an end, or the sending half of an end.
+pub(crate) trait Sends {
+    /// Sends one message.
+    fn send_one(&mut self, message: Outgoing<'_>, deadline: Deadline) -> Result<(), SendError>;
+
+    /// Sends a batch of messages.
+    fn send_row<'a>(
+        &mut self,
+        messages: impl Iterator<Item = Outgoing<'a>>,
+        deadline: Deadline,
+    ) -> Result<usize, SendManyError>;
+
+    /// Returns the failure of a function call that got `error`.
+    fn failure(&self, error: Error) -> Failure;
+
+    /// Returns the object of the end, which cannot be sent over itself; `NULL` if there is no such object.
+    fn shell(&self) -> *const strait_channel;
+}
+
+impl Sends for Using<'_> {
+    fn send_one(&mut self, message: Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
+        self.channel().send_by(message, deadline)
+    }
+
+    fn send_row<'a>(
+        &mut self,
+        messages: impl Iterator<Item = Outgoing<'a>>,
+        deadline: Deadline,
+    ) -> Result<usize, SendManyError> {
+        self.channel().send_many(messages, deadline)
+    }
+
+    fn failure(&self, error: Error) -> Failure {
+        Using::failure(self, error)
+    }
+
+    fn shell(&self) -> *const strait_channel {
+        Using::shell(self)
+    }
+}
+
+/// Sends one message of several parts with handles. If sending fails, gives the handles back.
+///
+/// # Safety
+/// The parts and the handles are as `strait_sendv` requires.
+pub(crate) unsafe fn send_parts(
+    over: &mut impl Sends,
+    message: strait_outgoing,
     deadline: strait_deadline,
 ) -> Result<(), Failure> {
+    let strait_outgoing { parts, part_count, handles, handle_count } = message;
+    // SAFETY: the caller's promise.
+    let (parts, mut lent) =
+        unsafe { (Gathered::new(parts, part_count)?, Lent::new(handles, handle_count, over.shell())?) };
     if lent.is_empty() {
-        let sent = using.channel().send_by(parts.outgoing(), until(deadline));
-        return sent.map_err(|failed| using.failure(failed.error));
+        let sent = over.send_one(parts.outgoing(), until(deadline));
+        return sent.map_err(|failed| over.failure(failed.error));
     }
     let handles = lent.take()?;
     let count = handles.len();
-    match using.channel().send_by(parts.outgoing().handles(handles), until(deadline)) {
+    match over.send_one(parts.outgoing().handles(handles), until(deadline)) {
         Ok(()) => {
             lent.sent();
             Ok(())
         }
         Err(failed) => {
             lent.give_back(failed.handles, count);
-            Err(using.failure(failed.error))
+            Err(over.failure(failed.error))
         }
     }
 }
@@ -119,29 +163,36 @@ pub unsafe extern "C" fn strait_send_many(
     sent: *mut usize,
     deadline: strait_deadline,
 ) -> strait_status {
+    // SAFETY: the header requires the pointers to be valid.
+    unsafe { send_all(|| enter(channel), messages, count, sent, deadline) }
+}
+
+/// Sends a batch of messages over what `over` returns, and writes the number of messages sent to `sent`.
+///
+/// # Safety
+/// The pointers are as `strait_send_many` requires.
+pub(crate) unsafe fn send_all<S: Sends>(
+    over: impl FnOnce() -> Result<S, Failure>,
+    messages: *const strait_outgoing,
+    count: usize,
+    sent: *mut usize,
+    deadline: strait_deadline,
+) -> strait_status {
     let mut done = 0;
     let status = call(|| {
-        // SAFETY: the header requires both pointers to be valid.
-        let (using, messages) = unsafe {
-            (
-                enter(channel)?,
-                args::array(messages, count, STRAIT_MAX_MESSAGES, "messages is NULL, or there are too many")?,
-            )
-        };
+        let mut over = over()?;
+        // SAFETY: the caller's promise.
+        let messages =
+            unsafe { args::array(messages, count, STRAIT_MAX_MESSAGES, "messages is NULL, or there are too many")? };
         // Messages with handles are sent one by one: only then is it known which handles were taken.
         while done < messages.len() {
             let plain = messages[done..].iter().take_while(|message| message.handle_count == 0).count();
             if plain == 0 {
-                let message = messages[done];
-                // SAFETY: the header requires all the pointers to be valid.
-                unsafe {
-                    let parts = Gathered::new(message.parts, message.part_count)?;
-                    let handles = Lent::new(message.handles, message.handle_count, channel)?;
-                    send_one(&using, &parts, handles, deadline)?;
-                }
+                // SAFETY: the caller's promise.
+                unsafe { send_parts(&mut over, messages[done], deadline)? };
                 done += 1;
             } else {
-                send_row(&using, &messages[done..done + plain], &mut done, deadline)?;
+                send_plain(&mut over, &messages[done..done + plain], &mut done, deadline)?;
             }
         }
         Ok(())
@@ -155,8 +206,8 @@ pub unsafe extern "C" fn strait_send_many(
 
 /// Sends messages without handles, and adds the number sent to `done`. If one of them has invalid parts, fails after
 /// the messages before it are sent.
-fn send_row(
-    using: &Using<'_>,
+fn send_plain(
+    over: &mut impl Sends,
     messages: &[strait_outgoing],
     done: &mut usize,
     deadline: strait_deadline,
@@ -173,11 +224,11 @@ fn send_row(
             }
         }
     }
-    match using.channel().send_many(gathered.iter().map(Gathered::outgoing), until(deadline)) {
+    match over.send_row(gathered.iter().map(Gathered::outgoing), until(deadline)) {
         Ok(sent) => *done += sent,
         Err(failed) => {
             *done += failed.sent;
-            return Err(using.failure(failed.failed.error));
+            return Err(over.failure(failed.failed.error));
         }
     }
     wrong.map_or(Ok(()), Err)

@@ -206,6 +206,27 @@ struct Outgoing {
     std::span<Handle> handles = {};
 };
 
+namespace detail {
+
+// An array of Message has the layout of an array of pointers.
+static_assert(sizeof(Message) == sizeof(strait_message *) && std::is_standard_layout_v<Message>);
+
+inline strait_message *const *raw(std::span<Message> messages) noexcept {
+    return reinterpret_cast<strait_message *const *>(messages.data());
+}
+
+// Returns a batch as the C library takes it.
+inline std::vector<strait_outgoing> row(std::span<const Outgoing> messages) {
+    std::vector<strait_outgoing> row;
+    row.reserve(messages.size());
+    for (const auto &message : messages) {
+        row.push_back({message.parts.data(), message.parts.size(), raw(message.handles), message.handles.size()});
+    }
+    return row;
+}
+
+} // namespace detail
+
 // One end of a channel. For several threads at once, make an object for each of them with `share`.
 class Channel {
 public:
@@ -276,11 +297,7 @@ public:
 
     // Sends a batch of messages with one wake-up. `sent` receives the number of messages sent, also on failure.
     result<void> send_many(std::span<const Outgoing> messages, std::size_t &sent, Deadline deadline = Deadline::never()) const {
-        std::vector<strait_outgoing> row;
-        row.reserve(messages.size());
-        for (const auto &message : messages) {
-            row.push_back({message.parts.data(), message.parts.size(), detail::raw(message.handles), message.handles.size()});
-        }
+        const auto row = detail::row(messages);
         return detail::done(strait_send_many(channel_.get(), row.data(), row.size(), &sent, deadline.get()));
     }
 
@@ -314,10 +331,8 @@ public:
 
     // Receives as many messages as are there, at least one, and returns their number.
     result<std::size_t> recv_many(std::span<Message> messages, Deadline deadline = Deadline::never()) const {
-        static_assert(sizeof(Message) == sizeof(strait_message *) && std::is_standard_layout_v<Message>);
         std::size_t count = 0;
-        const auto status = strait_recv_many(channel_.get(), reinterpret_cast<strait_message *const *>(messages.data()),
-                                             messages.size(), &count, deadline.get());
+        const auto status = strait_recv_many(channel_.get(), detail::raw(messages), messages.size(), &count, deadline.get());
         if (status != STRAIT_OK) {
             return Error::last(status);
         }
@@ -436,6 +451,16 @@ inline Channel Handle::into_channel() noexcept { return Channel(strait_handle_ta
 inline result<void> set_limit(strait_resource resource, std::uint64_t peer, std::uint64_t user) {
     return detail::done(strait_set_limit(resource, peer, user));
 }
+
+// Sets the number of bytes of memory that this process keeps for large messages that it sends, over all channels.
+inline void set_pool_limit(std::size_t bytes) noexcept { strait_set_pool_limit(bytes); }
+inline std::size_t pool_limit() noexcept { return strait_pool_limit(); }
+
+// Returns the number of bytes that are kept now.
+inline std::size_t pool_held() noexcept { return strait_pool_held(); }
+
+// Gives back the kept memory that no message uses now, and returns its number of bytes.
+inline std::size_t trim() noexcept { return strait_trim(); }
 
 } // namespace strait
 

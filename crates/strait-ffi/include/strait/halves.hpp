@@ -36,6 +36,12 @@ public:
             strait_sender_sendv(sender_.get(), parts.data(), parts.size(), detail::raw(handles), handles.size(), deadline.get()));
     }
 
+    // Sends a batch of messages, as Channel::send_many does.
+    result<void> send_many(std::span<const Outgoing> messages, std::size_t &sent, Deadline deadline = Deadline::never()) {
+        const auto row = detail::row(messages);
+        return detail::done(strait_sender_send_many(sender_.get(), row.data(), row.size(), &sent, deadline.get()));
+    }
+
     // Makes the end again of which this object and `receiver` are the halves. If this succeeds, it takes both. Fails with
     // STRAIT_INVALID_ARGUMENT if they belong to different ends.
     inline result<Channel> join(Receiver &&receiver) &&;
@@ -78,6 +84,16 @@ public:
             return Error::last(status);
         }
         return size;
+    }
+    // Receives as many messages as are there, at least one, and returns their number.
+    result<std::size_t> recv_many(std::span<Message> messages, Deadline deadline = Deadline::never()) {
+        std::size_t count = 0;
+        const auto status =
+            strait_receiver_recv_many(receiver_.get(), detail::raw(messages), messages.size(), &count, deadline.get());
+        if (status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return count;
     }
     // Returns why the other end was closed, once a receive has failed with STRAIT_PEER_CLOSED; nothing if it did not say.
     std::optional<std::uint32_t> close_reason() const noexcept {

@@ -1506,6 +1506,13 @@ strait_status strait_sender_sendv(struct strait_sender *sender,
                                   size_t handle_count,
                                   strait_deadline deadline);
 
+// Sends a batch of `count` messages, as `strait_send_many` does.
+strait_status strait_sender_send_many(struct strait_sender *sender,
+                                      const struct strait_outgoing *messages,
+                                      size_t count,
+                                      size_t *sent,
+                                      strait_deadline deadline);
+
 // Receives the next message into `message`, as `strait_recv` does.
 strait_status strait_receiver_recv(struct strait_receiver *receiver,
                                    struct strait_message *message,
@@ -1517,6 +1524,13 @@ strait_status strait_receiver_recv_into(struct strait_receiver *receiver,
                                         size_t capacity,
                                         size_t *len,
                                         struct strait_message *handles,
+                                        strait_deadline deadline);
+
+// Receives the queued messages, at most `count` and at least one, as `strait_recv_many` does.
+strait_status strait_receiver_recv_many(struct strait_receiver *receiver,
+                                        struct strait_message *const *messages,
+                                        size_t count,
+                                        size_t *received,
                                         strait_deadline deadline);
 
 // Frees a sender. The end is closed once its receiver is freed too. Ignores `NULL`.
@@ -1726,6 +1740,24 @@ strait_status strait_channel_counters(const struct strait_channel *channel,
 strait_status strait_set_limit(strait_resource resource,
                                uint64_t peer,
                                uint64_t user);
+
+// Sets the number of bytes of memory that this process keeps for large messages that it sends, over all channels.
+// Default: 256 MiB. Memory that is kept already and exceeds a lower limit is given back as by `strait_trim`.
+//
+// The memory of a message is kept once the message was received, so that the next message finds warm memory. A message
+// for which no memory can be kept uses fresh memory once. Memory that was not used for 10 seconds is given back.
+void strait_set_pool_limit(size_t bytes);
+
+// Returns the number of bytes that `strait_set_pool_limit` has set, or the default.
+size_t strait_pool_limit(void);
+
+// Returns the number of bytes of memory that this process keeps now for large messages that it sends, including those
+// in flight.
+size_t strait_pool_held(void);
+
+// Gives back the memory that this process keeps for large messages and that no message uses now. Returns the number of
+// bytes given back. Takes some 0.2 ms for each MiB.
+size_t strait_trim(void);
 
 // Writes to `usage` how much of a resource this process holds for the process at the other end and for that process's
 // user. Fails with `STRAIT_WOULD_BLOCK` before the peer has opened its side, and on a channel within one process. Does

@@ -100,6 +100,87 @@ static void joined_ends_travel(void) {
     strait_message_free(message);
 }
 
+/* A batch of messages: those with handles take them, a wrong one ends the batch. */
+static void batches(void) {
+    strait_channel *a, *b;
+    strait_sender *sender, *far_sender;
+    strait_receiver *receiver, *far_receiver;
+    strait_handle handle;
+    strait_message *messages[4], *none[1] = {NULL};
+    struct iovec parts[3] = {{"one", 3}, {"two", 3}, {NULL, 5}};
+    strait_outgoing batch[4];
+    size_t sent = 77, received = 77, at = 0, index;
+    memset(batch, 0, sizeof batch);
+    OK(strait_channel_pair(NULL, &a, &b));
+    OK(strait_channel_split(a, &sender, &receiver));
+    OK(strait_channel_split(b, &far_sender, &far_receiver));
+    handle = strait_handle_from_fd(dup(0));
+    batch[0].parts = &parts[0];
+    batch[0].part_count = 1;
+    batch[1].parts = &parts[1];
+    batch[1].part_count = 1;
+    batch[1].handles = &handle;
+    batch[1].handle_count = 1;
+    batch[3].parts = &parts[2];
+    batch[3].part_count = 1;
+    IS(STRAIT_INVALID_ARGUMENT, strait_sender_send_many(sender, batch, 4, &sent, DEADLINE));
+    CHECK(sent == 3 && handle.kind == STRAIT_HANDLE_NONE);
+    IS(STRAIT_INVALID_ARGUMENT, strait_sender_send_many(NULL, batch, 1, &sent, DEADLINE));
+    CHECK(sent == 0);
+    IS(STRAIT_INVALID_ARGUMENT, strait_sender_send_many(sender, NULL, 1, NULL, DEADLINE));
+
+    for (index = 0; index < 4; index++) {
+        messages[index] = strait_message_new();
+    }
+    while (at < 3) {
+        OK(strait_receiver_recv_many(far_receiver, messages + at, 4 - at, &received, DEADLINE));
+        CHECK(received >= 1 && at + received <= 3);
+        at += received;
+    }
+    CHECK(strait_message_len(messages[0]) == 3 && memcmp(strait_message_bytes(messages[0]), "one", 3) == 0);
+    CHECK(strait_message_len(messages[1]) == 3 && memcmp(strait_message_bytes(messages[1]), "two", 3) == 0);
+    CHECK(strait_message_len(messages[2]) == 0);
+    OK(strait_message_take_handle(messages[1], 0, &handle));
+    CHECK(handle.kind == STRAIT_HANDLE_FD);
+    strait_handle_close(&handle);
+    IS(STRAIT_WOULD_BLOCK, strait_receiver_recv_many(far_receiver, messages, 4, &received, STRAIT_NOW));
+    CHECK(received == 0);
+    IS(STRAIT_INVALID_ARGUMENT, strait_receiver_recv_many(NULL, messages, 4, &received, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_receiver_recv_many(far_receiver, none, 1, &received, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_receiver_recv_many(far_receiver, messages, 4, NULL, STRAIT_NOW));
+    strait_sender_free(sender);
+    strait_receiver_free(receiver);
+    IS(STRAIT_PEER_CLOSED, strait_receiver_recv_many(far_receiver, messages, 4, &received, DEADLINE));
+    strait_sender_free(far_sender);
+    strait_receiver_free(far_receiver);
+    for (index = 0; index < 4; index++) {
+        strait_message_free(messages[index]);
+    }
+}
+
+/* The memory for large messages is kept up to a limit, and given back on demand. */
+static void memory_for_large_messages(void) {
+    strait_channel *a, *b;
+    strait_message *message = strait_message_new();
+    static char bytes[1 << 20];
+    size_t limit = strait_pool_limit(), held;
+    CHECK(limit == (size_t)256 << 20);
+    OK(strait_channel_pair(NULL, &a, &b));
+    OK(strait_send(a, bytes, sizeof bytes, DEADLINE));
+    OK(strait_recv(b, message, DEADLINE));
+    held = strait_pool_held();
+    CHECK(held >= sizeof bytes && strait_trim() >= sizeof bytes && strait_pool_held() <= held - sizeof bytes);
+    strait_set_pool_limit(1 << 10);
+    CHECK(strait_pool_limit() == 1 << 10);
+    OK(strait_send(a, bytes, sizeof bytes, DEADLINE));
+    OK(strait_recv(b, message, DEADLINE));
+    CHECK(strait_pool_held() <= 1 << 10);
+    strait_set_pool_limit(limit);
+    strait_channel_close(a);
+    strait_channel_close(b);
+    strait_message_free(message);
+}
+
 /* An end that cannot be taken stays as it is. Other references fail once it is split. */
 static void ends_in_use(void) {
     strait_channel *a, *b, *other;
@@ -170,6 +251,8 @@ int main(void) {
     before = descriptors();
     both_directions_at_once();
     joined_ends_travel();
+    batches();
+    memory_for_large_messages();
     ends_in_use();
     in_a_wait_set();
     CHECK(descriptors() == before);

@@ -452,6 +452,19 @@ void halves() {
     }
     sends.join();
     CHECK(receiver.try_recv().error() == STRAIT_WOULD_BLOCK);
+
+    // A batch, of which one message has a handle.
+    const iovec parts[] = {{const_cast<char *>("one"), 3}, {const_cast<char *>("two"), 3}};
+    Handle handle(strait::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
+    const std::array<strait::Outgoing, 2> batch{{{std::span(parts, 1)}, {std::span(parts + 1, 1), std::span(&handle, 1)}}};
+    std::size_t sent = 0;
+    CHECK(sender.send_many(batch, sent, 60s) && sent == 2);
+    std::array<Message, 2> slots;
+    std::string got;
+    for (std::size_t count = 0; got.size() < 6; got += slots[0].text(), got += count == 2 ? slots[1].text() : "") {
+        count = receiver.recv_many(slots, 60s).value();
+    }
+    CHECK(got == "onetwo" && receiver.try_recv().error() == STRAIT_WOULD_BLOCK);
     auto set = strait::WaitSet::create().value();
     CHECK(set.add(receiver, 3) && set.modify(receiver, 4, strait::Mode::level) && set.remove(receiver) && set.add(sender, 5));
     std::array<strait::Event, 2> events;
