@@ -1,13 +1,16 @@
 //! The reading side of a ring.
 
 use std::mem::MaybeUninit;
-use std::sync::atomic::Ordering::{Acquire, SeqCst};
+use std::sync::atomic::Ordering::{Acquire, Release, SeqCst};
 
-use super::{CELL, HEADER, Header, Memory, PACK_WORD, RecordKind, Word, cells_for};
+use super::{Header, Memory, ONE_CELL, PACK_WORD, RecordKind, Word, cells_for};
 
 mod survey;
 
 pub use survey::Survey;
+
+/// The largest message quota. No consumer receives as many messages.
+const MOST_QUOTA: u64 = 1 << 62;
 
 /// Reads the records of a lane's ring. Only one thread at a time may use a consumer. A clone can look ahead in the
 /// ring; the clone changes nothing in shared memory until it gives credit or ends the ring.
@@ -19,17 +22,19 @@ pub struct Consumer<M> {
     base: u64,
     /// Number of cells that this consumer has read since the lane was made.
     position: u64,
-    /// The last credit given: the number of cells freed since the lane was made, as the consumer last wrote it to
-    /// shared memory for the producer.
-    published: u64,
+    /// The position at which the consumer owes credit for cells: [`credit_step`] cells behind the last credit given. (The
+    /// last credit given is the number of cells freed since the lane was made, as the consumer last wrote it to shared
+    /// memory for the producer.)
+    credit_due: u64,
     /// The packed record that is being read, if any, and how much of it was read.
     pack: Pack,
     /// Number of messages received since the lane was made.
     taken: u64,
-    /// Number of messages received since the lane was made, as the consumer last wrote it to shared memory for the
-    /// producer.
-    taken_published: u64,
-    /// Message quota: the number of received messages after which the consumer gives credit, whatever their size.
+    /// The number of received messages at which the consumer owes credit by its message quota: as many behind the number
+    /// that the consumer last wrote to shared memory for the producer.
+    taken_due: u64,
+    /// Message quota: the number of received messages after which the consumer gives credit, whatever their size; at
+    /// most [`MOST_QUOTA`].
     message_quota: u64,
 }
 
@@ -66,29 +71,60 @@ pub enum NextRecord {
     Record(Record),
 }
 
+/// The result of [`Consumer::pop_one`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Popped {
+    /// A message was received.
+    Message {
+        /// The number of bytes of the message.
+        len: usize,
+        /// Whether the caller must wake the producer: the consumer has given credit, and the producer sleeps for room.
+        producer_sleeps: bool,
+    },
+    /// The ring has no further record now.
+    Empty,
+    /// The ring may have a next record, and nothing was received: the record is not a plain message of one cell, or the
+    /// caller has no memory for the message. [`Consumer::next_record`] tells which record it is.
+    Other,
+}
+
 /// An error: the producer wrote something to the ring that no correct producer writes. The text says what was wrong.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt(pub &'static str);
+
+/// Returns the number of cells for which the consumer of the ring in `memory` gives credit at once.
+#[inline(always)]
+fn credit_step(memory: &impl Memory) -> u64 {
+    (memory.cells() / 4) as u64
+}
 
 impl<M: Memory> Consumer<M> {
     /// Creates the consumer of a lane's first ring, at its first cell. The consumer gives credit at least once every
     /// `message_quota` received messages.
     pub fn new(memory: M, message_quota: u64) -> Self {
+        let (credit_due, message_quota) = (credit_step(&memory), message_quota.min(MOST_QUOTA));
         Self {
             memory,
             base: 0,
             position: 0,
-            published: 0,
+            credit_due,
             pack: Pack::default(),
             taken: 0,
-            taken_published: 0,
+            taken_due: message_quota,
             message_quota,
         }
+    }
+
+    /// Returns the last credit given, in cells since the lane was made.
+    #[inline]
+    fn published(&self) -> u64 {
+        self.credit_due - credit_step(&self.memory)
     }
 
     /// Continues in `memory`, the larger ring to which the producer has gone on. The next record in the old ring must
     /// be the mark [`RecordKind::Next`]; this call moves past the mark.
     pub fn go_on_in(&mut self, memory: M) {
+        self.credit_due = self.published() + credit_step(&memory);
         self.memory = memory;
         self.position += 1;
         self.base = self.position;
@@ -122,6 +158,38 @@ impl<M: Memory> Consumer<M> {
         (cells_for(header.len()) <= self.memory.cells() - cell).then_some(Record { header, cell, offset: 0 })
     }
 
+    /// Receives the next message if it is plain (see [`Header::from_plain`]) and takes one cell: the most common case,
+    /// in the fewest instructions. Calls `place` with the length of the message, at most [`ONE_CELL`], for the memory to
+    /// which the message is copied: as many bytes, or [`ONE_CELL`] bytes. The message stays in the ring if `place`
+    /// returns `None`. Gives credit if credit is owed.
+    #[inline(always)]
+    pub fn pop_one<'a>(&mut self, place: impl FnOnce(usize) -> Option<&'a mut [MaybeUninit<u8>]>) -> Popped {
+        if self.pack.left > 0 {
+            return Popped::Other;
+        }
+        let mut taken = None;
+        let word = self.memory.read_one(self.index(), |word| {
+            // The header of a plain message is its length, beside the kind.
+            let len = word ^ (RecordKind::Message as u64) << 32;
+            let out = if len <= ONE_CELL as u64 { place(len as usize) } else { None }?;
+            taken = Some(len as usize);
+            Some(out)
+        });
+        match taken {
+            Some(len) => {
+                self.position += 1;
+                self.taken += 1;
+                let producer_sleeps = self.owes_credit() && {
+                    self.give_credit();
+                    self.memory.waiting().load(SeqCst) != 0
+                };
+                Popped::Message { len, producer_sleeps }
+            }
+            None if word == 0 => Popped::Empty,
+            None => Popped::Other,
+        }
+    }
+
     /// Returns the next message of the packed record that the consumer is reading. The message stays in the ring. Fails
     /// if the message would reach beyond the end of the packed record.
     #[inline]
@@ -139,18 +207,6 @@ impl<M: Memory> Consumer<M> {
             }
             _ => Err(Corrupt("a message that does not fit its packed record")),
         }
-    }
-
-    /// Copies to `out` all 56 bytes behind the header of the cell in which `record` begins, and returns `true`. The
-    /// message in `record` is small; the copied bytes behind the message have no meaning. Copying a constant number of
-    /// bytes is faster than a variable one. Returns `false`, and copies nothing, if the message is in a packed record.
-    #[inline]
-    pub fn read_cell(&self, record: Record, out: &mut [MaybeUninit<u8>; CELL - HEADER]) -> bool {
-        if record.offset > 0 {
-            return false;
-        }
-        self.memory.read(record.cell, 0, out);
-        true
     }
 
     /// Returns the next record; the record stays in the ring. Fails if the producer wrote something invalid. Steps over
@@ -182,7 +238,7 @@ impl<M: Memory> Consumer<M> {
                 return Err(Corrupt("a record that does not fit its ring"));
             }
             // Without new credit, a producer can write no more than one ring of records.
-            if self.position + cells as u64 - self.published.max(self.base) > self.memory.cells() as u64 {
+            if self.position + cells as u64 - self.published().max(self.base) > self.memory.cells() as u64 {
                 return Err(Corrupt("more records than fit its ring"));
             }
             if header.kind() == RecordKind::Pack {
@@ -237,18 +293,18 @@ impl<M: Memory> Consumer<M> {
             }
         }
         self.taken += u64::from(record.header.kind().is_message());
-        self.position - self.published >= (self.memory.cells() / 4) as u64
-            || self.taken - self.taken_published >= self.message_quota
+        self.owes_credit()
     }
 
     /// Gives credit: writes to shared memory how many cells were read and how many messages were received since the
     /// lane was made. After this call the caller must wake the producer if it sleeps for room.
+    #[inline(always)]
     pub fn give_credit(&mut self) {
-        self.published = self.position;
-        self.taken_published = self.taken;
+        self.credit_due = self.position + credit_step(&self.memory);
+        self.taken_due = self.taken + self.message_quota;
         M::step("before credit is given");
-        self.memory.taken().swap(self.taken, SeqCst);
-        // An exchange, so that the credit is ordered before the look at the producer's sleep word.
+        self.memory.taken().store(self.taken, Release);
+        // An exchange, so that the credit and the count are ordered before the look at the producer's sleep word.
         self.memory.credit().swap(self.position, SeqCst);
         M::full_barrier();
     }
@@ -256,7 +312,7 @@ impl<M: Memory> Consumer<M> {
     /// Writes to shared memory how many messages were received since the lane was made, without giving credit for
     /// cells. After this call the caller must wake the producer if it sleeps.
     pub fn give_taken(&mut self) {
-        self.taken_published = self.taken;
+        self.taken_due = self.taken + self.message_quota;
         M::step("before credit is given");
         self.memory.taken().swap(self.taken, SeqCst);
         M::full_barrier();
@@ -265,14 +321,16 @@ impl<M: Memory> Consumer<M> {
     /// Sets the message quota to `messages`: the number of received messages after which the consumer gives credit,
     /// whatever their size.
     pub fn set_message_quota(&mut self, messages: u64) {
+        let messages = messages.min(MOST_QUOTA);
+        self.taken_due = self.taken_due - self.message_quota + messages;
         self.message_quota = messages;
     }
 
     /// Returns whether the consumer should give credit now: it owes credit for at least a quarter of the ring's cells,
     /// or has received at least as many messages as its quota since it last gave credit.
+    #[inline]
     pub fn owes_credit(&self) -> bool {
-        self.taken - self.taken_published >= self.message_quota
-            || self.position - self.published >= (self.memory.cells() / 4) as u64
+        self.position >= self.credit_due || self.taken >= self.taken_due
     }
 
     /// Ends the ring from the reading side: puts the mark `kind` into the first free header, after which the producer

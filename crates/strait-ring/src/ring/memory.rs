@@ -98,6 +98,24 @@ pub trait Memory {
     /// Fills `out` from the payload of the record that begins in `cell`, from byte `offset` of the payload on, and
     /// returns `out` as initialised bytes.
     fn read<'a>(&self, cell: usize, offset: usize, out: &'a mut [MaybeUninit<u8>]) -> &'a mut [u8];
+    /// Copies `bytes`, which fit one cell, into the payload of the record in the cell `cell`, and then publishes the
+    /// record: stores `header` in the cell's header, if the header is 0. Otherwise returns the header that is there.
+    #[inline]
+    fn publish_one(&self, cell: usize, bytes: &[u8], header: u64) -> Result<(), u64> {
+        self.write(cell, 0, bytes);
+        Self::step("before a record is committed");
+        self.header(cell).compare_exchange(0, header, Ordering::SeqCst, Ordering::Acquire).map(|_| ())
+    }
+    /// Loads the header of the cell `cell` and calls `place` with it. If `place` returns memory, which fits one cell,
+    /// fills that memory from the payload of the record in the cell. Returns the header.
+    #[inline]
+    fn read_one<'a>(&self, cell: usize, place: impl FnOnce(u64) -> Option<&'a mut [MaybeUninit<u8>]>) -> u64 {
+        let header = self.header(cell).load(Ordering::Acquire);
+        if let Some(out) = place(header) {
+            self.read(cell, 0, out);
+        }
+        header
+    }
     /// Returns a pointer to byte `offset` of the payload of the record that begins in `cell`. The `len` bytes from
     /// there on are valid memory.
     fn in_place(&self, cell: usize, offset: usize, len: usize) -> *const u8;

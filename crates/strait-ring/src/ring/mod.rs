@@ -33,7 +33,7 @@ pub mod stream;
 pub mod tests;
 pub mod transfer_word;
 
-pub use consumer::{Consumer, Corrupt, NextRecord, Record, Survey};
+pub use consumer::{Consumer, Corrupt, NextRecord, Popped, Record, Survey};
 pub use header::{Header, RecordKind};
 pub use memory::{Memory, Word};
 pub use producer::{Ended, NoRoom, Packing, Producer, Slot};
@@ -47,6 +47,9 @@ pub const CELL: usize = 64;
 
 /// Size of a record's header in bytes.
 pub const HEADER: usize = 8;
+
+/// Number of bytes of the longest payload that fits one cell.
+pub const ONE_CELL: usize = CELL - HEADER;
 
 /// Size in bytes of the word before each message of a packed record that says the message's length. Each message begins
 /// at a multiple of this size.

@@ -122,7 +122,7 @@ impl CallShared {
             let sent = if deferred_wake {
                 self.channel.end.send_with_deferred_wake(&mut message, slice)
             } else {
-                self.channel.end.send(&mut message, slice).map(|()| None)
+                self.channel.end.send_any(&mut message, slice).map(|()| None)
             };
             match sent {
                 Err(SendError { error: Error::WouldBlock | Error::TimedOut, handles: back }) => {

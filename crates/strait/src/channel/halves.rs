@@ -11,13 +11,16 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::message::{Message, Outgoing, Received};
+use super::message::{Message, Outgoing, Received, ReceivedExtras};
+use super::origin::Origin;
 use super::receiver::Rx;
-use super::sender::Tx;
+use super::receiver::Taken;
+use super::sender::{Pushed, Tx};
 use super::{Channel, End, Interrupter, SendError, SendManyError};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::kept;
+use crate::ring::ONE_CELL;
 use crate::wake::lock::{Guard, Lock};
 
 /// The sending half of an end, which belongs to one thread: see [`Channel::split`].
@@ -111,9 +114,9 @@ impl Sender {
     ///
     /// # Errors
     /// As [`Channel::send`].
-    #[inline]
+    #[inline(always)]
     pub fn send<'a>(&mut self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
-        self.send_by(message, Deadline::NEVER)
+        self.send_message(message.into(), Deadline::NEVER)
     }
 
     /// Sends a message if there is room for the message now. Does not block.
@@ -122,7 +125,7 @@ impl Sender {
     /// As [`Channel::try_send`].
     #[inline]
     pub fn try_send<'a>(&mut self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
-        self.send_by(message, Deadline::NOW)
+        self.send_message(message.into(), Deadline::NOW)
     }
 
     /// Sends a message; waits for room until the deadline.
@@ -135,14 +138,72 @@ impl Sender {
         message: impl Into<Outgoing<'a>>,
         deadline: impl Into<Deadline>,
     ) -> Result<(), SendError> {
-        let (mut message, end) = (message.into(), &self.channel.end);
+        self.send_message(message.into(), deadline.into())
+    }
+
+    #[inline(always)]
+    fn send_message(&mut self, message: Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
+        let Some(bytes) = message.only_bytes() else { return self.send_any(message, deadline) };
+        // The message has nothing to drop.
+        std::mem::forget(message);
+        let sent = if bytes.len() <= ONE_CELL { self.send_short(bytes) } else { self.send_plainly(bytes) };
+        if sent { Ok(()) } else { self.send_bytes(bytes, deadline) }
+    }
+
+    #[inline(never)]
+    fn send_bytes(&mut self, bytes: &[u8], deadline: Deadline) -> Result<(), SendError> {
+        self.send_any(Outgoing::new(bytes), deadline)
+    }
+
+    /// Sends a message of one cell without handles, if this half holds its lock, nothing ends or moves the channel, and
+    /// the ring has room: the common case, in few instructions. Returns `false`, with nothing sent, in all other cases.
+    /// Like the path of a channel, this function calls no other unless that call is its last step.
+    #[inline(never)]
+    fn send_short(&mut self, bytes: &[u8]) -> bool {
+        let end = &**self.channel.end();
+        if let Some(tx) = self.held.get_mut()
+            && !end.born.is_elsewhere()
+        {
+            match end.push_one(tx, bytes) {
+                Pushed::Yes if !end.in_set.load(Ordering::Relaxed) => return true,
+                Pushed::Yes | Pushed::Look => return self.look_after_push(),
+                Pushed::No => {}
+            }
+        }
+        false
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_after_push(&mut self) -> bool {
+        let end = &self.channel.end;
+        if let Some(tx) = self.held.get_mut() {
+            end.committed(tx);
+        }
+        release_for_set(&self.held, end);
+        // Not a constant to the compiler, so that the call of this function is the caller's last step.
+        std::hint::black_box(true)
+    }
+
+    /// Sends a longer message in the cases in which [`Sender::send_short`] sends one.
+    #[inline(never)]
+    fn send_plainly(&mut self, bytes: &[u8]) -> bool {
+        let Some(tx) = self.held.get_mut() else { return false };
+        let sent = self.channel.end.send_plainly_held(tx, bytes);
+        release_for_set(&self.held, &self.channel.end);
+        sent
+    }
+
+    #[inline(never)]
+    fn send_any(&mut self, mut message: Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
+        let end = &self.channel.end;
         match self.held.get_mut() {
             Some(tx) => {
-                let sent = end.send_held(tx, &mut message, deadline.into());
+                let sent = end.send_any_held(tx, &mut message, deadline);
                 release_for_set(&self.held, end);
                 sent
             }
-            None => end.send(&mut message, deadline.into()),
+            None => end.send_any(&mut message, deadline),
         }
     }
 
@@ -213,8 +274,10 @@ impl Receiver {
     /// # Errors
     /// As [`Channel::recv_by`].
     pub fn recv_by(&mut self, deadline: impl Into<Deadline>) -> Result<Message, Error> {
-        let mut message = Message::new();
-        self.recv_message(&mut message, deadline)?;
+        let mut message = Message::with_spare();
+        if !self.recv_short(&mut message) {
+            self.recv_any(&mut message, deadline.into())?;
+        }
         Ok(message)
     }
 
@@ -225,9 +288,55 @@ impl Receiver {
     /// As [`Channel::recv_message`].
     #[inline]
     pub fn recv_message(&mut self, message: &mut Message, deadline: impl Into<Deadline>) -> Result<(), Error> {
+        message.clear();
+        if self.recv_short(message) { Ok(()) } else { self.recv_any(message, deadline.into()) }
+    }
+
+    /// Receives the next message into `message`, which is empty, if this half holds its lock and the message is plain:
+    /// the common case, in few instructions. Returns `false`, and changes nothing, in all other cases. Like the path of a
+    /// channel, the shortest path calls no function unless that call is its last step.
+    #[inline(never)]
+    fn recv_short(&mut self, message: &mut Message) -> bool {
+        let end = &**self.channel.end();
+        if let Some(rx) = self.held.get_mut()
+            && !end.born.is_elsewhere()
+        {
+            match end.pop_one(rx, message) {
+                Taken::Yes if !end.in_set.load(Ordering::Relaxed) => return true,
+                Taken::Yes | Taken::Wakes => return self.look_after_pop(),
+                Taken::Empty => return false,
+                Taken::Other => {}
+            }
+        }
+        self.recv_plainly(message)
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_after_pop(&mut self) -> bool {
+        let end = &self.channel.end;
+        if let Some(rx) = self.held.get_mut() {
+            end.wake_sender_of(rx);
+        }
+        release_for_set(&self.held, end);
+        // Not a constant to the compiler, so that the call of this function is the caller's last step.
+        std::hint::black_box(true)
+    }
+
+    #[inline(never)]
+    fn recv_plainly(&mut self, message: &mut Message) -> bool {
+        let end = &self.channel.end;
+        let Some(rx) = self.held.get_mut() else { return false };
+        let received = !end.born.is_elsewhere() && end.recv_any_plain(rx, message);
+        release_for_set(&self.held, end);
+        received
+    }
+
+    #[inline(never)]
+    fn recv_any(&mut self, message: &mut Message, deadline: Deadline) -> Result<(), Error> {
         match self.held.get_mut() {
             Some(rx) => {
-                let received = self.channel.end.recv_message_held(rx, message, deadline.into());
+                let received = self.channel.end.recv_message_held(rx, message, deadline);
                 release_for_set(&self.held, &self.channel.end);
                 received
             }
@@ -241,9 +350,29 @@ impl Receiver {
     /// As [`Channel::recv_into`].
     #[inline]
     pub fn recv_into(&mut self, buffer: &mut [u8], deadline: impl Into<Deadline>) -> Result<Received, Error> {
+        match self.recv_short_into(buffer) {
+            Some((len, origin)) => Ok(Received { len, arrived: ReceivedExtras::NONE, origin }),
+            None => self.recv_any_into(buffer, deadline.into()),
+        }
+    }
+
+    /// Receives the next message into the start of `buffer` in the cases in which [`Receiver::recv_short`] receives it,
+    /// and returns its length and origin. Returns `None`, and changes nothing, in all other cases, also if the message is
+    /// longer than `buffer`.
+    #[inline(never)]
+    fn recv_short_into(&mut self, buffer: &mut [u8]) -> Option<(usize, Origin)> {
+        let end = &self.channel.end;
+        let rx = self.held.get_mut().as_mut().filter(|_| !end.born.is_elsewhere())?;
+        let received = end.take_bytes(rx, buffer).and_then(Result::ok).map(|len| (len, rx.origin));
+        release_for_set(&self.held, end);
+        received
+    }
+
+    #[inline(never)]
+    fn recv_any_into(&mut self, buffer: &mut [u8], deadline: Deadline) -> Result<Received, Error> {
         match self.held.get_mut() {
             Some(rx) => {
-                let received = self.channel.end.recv_into_held(rx, buffer, deadline.into());
+                let received = self.channel.end.recv_into_held(rx, buffer, deadline);
                 release_for_set(&self.held, &self.channel.end);
                 received
             }

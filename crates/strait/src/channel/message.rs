@@ -3,6 +3,7 @@
 use std::any::Any;
 use std::fmt;
 use std::io::IoSlice;
+use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
 use crate::channel::buffer::Buffer;
@@ -105,6 +106,16 @@ impl<'a> Outgoing<'a> {
         Self { parts: Parts::Many(parts), handles: Vec::new() }
     }
 
+    /// Returns the bytes of a message in one piece whose list of handles is empty and owns no memory; `None` for any
+    /// other message.
+    #[inline(always)]
+    pub(crate) fn only_bytes(&self) -> Option<&'a [u8]> {
+        match self.parts {
+            Parts::One(bytes) if self.handles.capacity() == 0 => Some(bytes),
+            _ => None,
+        }
+    }
+
     /// Adds a handle to the message, behind the handles already added.
     #[must_use]
     pub fn handle(mut self, handle: impl Into<Handle>) -> Self {
@@ -157,8 +168,11 @@ impl<'a> From<&'a [IoSlice<'a>]> for Outgoing<'a> {
 
 /// The content of a received message besides its bytes: handles, sealed memory, a value. Most messages have only bytes.
 /// For such a message this one pointer is null: the message stays small and costs nothing to drop.
+///
+/// The pointer is dropped by [`Drop`] alone: a drop of a message without extras is one look at the pointer, without a
+/// call.
 #[derive(Debug, Default)]
-pub(crate) struct ReceivedExtras(Option<Box<MessageExtras>>);
+pub(crate) struct ReceivedExtras(ManuallyDrop<Option<Box<MessageExtras>>>);
 
 /// The allocated part of [`ReceivedExtras`]: handles, a value, or the sealed memory of a received message.
 #[derive(Debug, Default)]
@@ -192,13 +206,13 @@ impl Sealed {
 }
 
 impl ReceivedExtras {
-    pub(crate) const NONE: Self = Self(None);
+    pub(crate) const NONE: Self = Self(ManuallyDrop::new(None));
 
     pub(crate) fn new(handles: UnclaimedHandles, lost: Option<Error>) -> Self {
         if handles.is_empty() && lost.is_none() {
             return Self::NONE;
         }
-        Self(Some(Box::new(MessageExtras { handles, lost, ..MessageExtras::default() })))
+        Self::of_local(Box::new(MessageExtras { handles, lost, ..MessageExtras::default() }))
     }
 
     pub(crate) fn of_handles(handles: UnclaimedHandles) -> Self {
@@ -211,7 +225,7 @@ impl ReceivedExtras {
 
     /// Returns the extras of a message that is a value, or of a message with handles from this process.
     pub(crate) fn of_local(extras: Box<MessageExtras>) -> Self {
-        Self(Some(extras))
+        Self(ManuallyDrop::new(Some(extras)))
     }
 
     #[inline]
@@ -256,7 +270,7 @@ impl ReceivedExtras {
     /// Puts the extras with the value, which [`ReceivedExtras::take_valued`] has returned, back into the message.
     /// `None` changes nothing.
     pub(crate) fn put_valued(&mut self, value: Option<Valued>) {
-        self.0 = value.or_else(|| self.0.take());
+        *self.0 = value.or_else(|| self.0.take());
     }
 
     /// Returns the sealed memory in which the bytes of the message lie; `None` if they lie in private memory.
@@ -304,19 +318,19 @@ impl ReceivedExtras {
     /// Takes the handle with this index out of the message; the handles behind it move up. Returns `None` if the message
     /// has fewer handles.
     pub(crate) fn take_one(&mut self, index: usize) -> Result<Option<Handle>, Error> {
-        let Some(beside) = &mut self.0 else { return Ok(None) };
+        let Some(beside) = &mut *self.0 else { return Ok(None) };
         beside.lost.map_or_else(|| Ok(beside.handles.take_one(index)), Err)
     }
 
     pub(crate) fn take(&mut self) -> Result<Vec<Handle>, Error> {
-        match &mut self.0 {
+        match &mut *self.0 {
             None => Ok(Vec::new()),
             Some(beside) => match beside.lost {
                 Some(error) => Err(error),
                 None => {
                     let handles = beside.handles.take();
                     if beside.sealed.is_none() && beside.value.is_none() {
-                        self.0 = None;
+                        *self.0 = None;
                     }
                     Ok(handles)
                 }
@@ -576,7 +590,7 @@ impl Message {
     /// memory.
     #[inline]
     pub fn bytes(&self) -> &[u8] {
-        match &self.arrived.0 {
+        match &*self.arrived.0 {
             None => &self.bytes,
             Some(_) => self.bytes_elsewhere(),
         }

@@ -314,6 +314,7 @@ impl Lane {
 
     /// Returns the link to the process that holds the other end, or that will hold it once the other end's transfer is
     /// complete. If the transfer was cancelled, returns the link to the source, which still holds the other end.
+    #[inline]
     pub(crate) fn link(&self) -> &InUse {
         match &self.source {
             Some(source) if self.cancelled.load(Ordering::Relaxed) => source,
@@ -381,6 +382,13 @@ impl Lane {
             return self.is_given_up();
         }
         self.link.is_down()
+    }
+
+    /// Returns whether the lane is up, without a look at shared memory: the link is up, and this process has seen the
+    /// end of the transfer of the other end. If not, [`Lane::is_down`] looks further.
+    #[inline(always)]
+    pub(crate) fn is_plainly_up(&self) -> bool {
+        !self.pending.load(Ordering::Relaxed) && !self.abandoned.load(Ordering::Relaxed) && !self.link().is_down()
     }
 
     #[cold]

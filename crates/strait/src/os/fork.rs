@@ -20,9 +20,12 @@ use crate::os::memory;
 /// the library's own, not pids.)
 const FIRST: u32 = 1;
 
-/// The address of the page with the number of this process; null until the page is created. The kernel clears the page
-/// in a forked child, so the number is 0 in a child that has not created an object yet.
-static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new(ptr::null_mut());
+/// The address of the page with the number of this process; the address of [`UNARMED`] until the page is created. The
+/// kernel clears the page in a forked child, so the number is 0 in a child that has not created an object yet.
+static PAGE: AtomicPtr<AtomicU32> = AtomicPtr::new((&raw const UNARMED).cast_mut());
+
+/// The number of this process before the page is created.
+static UNARMED: AtomicU32 = AtomicU32::new(FIRST);
 
 /// The highest number that this process or an ancestor has had. Raised before the new number is used, so that a child
 /// never has the number of an ancestor.
@@ -34,35 +37,34 @@ static LATEST: AtomicU32 = AtomicU32::new(FIRST);
 /// # Errors
 /// The errors of the system calls that create the page.
 pub(crate) fn arm() -> Result<(), Error> {
-    if PAGE.load(Ordering::Acquire).is_null() {
+    if ptr::eq(page(), &raw const UNARMED) {
         let page = memory::map_wiped_on_fork()?.cast::<AtomicU32>();
         // SAFETY: the page is fresh, zeroed, aligned, never unmapped, and used by this module only.
         unsafe { page.as_ref() }.store(LATEST.load(Ordering::Relaxed), Ordering::Relaxed);
         // If two threads call `arm` at once, one thread installs its page, and the page of the other thread stays
         // unused.
-        let _ = PAGE.compare_exchange(ptr::null_mut(), page.as_ptr(), Ordering::AcqRel, Ordering::Relaxed);
+        let unarmed = (&raw const UNARMED).cast_mut();
+        let _ = PAGE.compare_exchange(unarmed, page.as_ptr(), Ordering::AcqRel, Ordering::Relaxed);
     }
     if current() == 0 {
         let number = LATEST.fetch_add(1, Ordering::SeqCst) + 1;
-        if let Some(page) = page() {
-            // Another thread of the process may have been faster.
-            let _ = page.compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
-        }
+        // Another thread of the process may have been faster.
+        let _ = page().compare_exchange(0, number, Ordering::SeqCst, Ordering::Relaxed);
     }
     Ok(())
 }
 
 #[inline]
-fn page() -> Option<&'static AtomicU32> {
-    // SAFETY: the pointer is null, or points to the page, which is never unmapped.
-    unsafe { PAGE.load(Ordering::Acquire).as_ref() }
+fn page() -> &'static AtomicU32 {
+    // SAFETY: the pointer points to a static variable, or to the page, which is never unmapped.
+    unsafe { &*PAGE.load(Ordering::Acquire) }
 }
 
 /// Returns the number of this process (not its pid); 0 in a forked child that has not created an object of the library
 /// yet.
 #[inline]
 fn current() -> u32 {
-    page().map_or(FIRST, |page| page.load(Ordering::Relaxed))
+    page().load(Ordering::Relaxed)
 }
 
 /// The number (not the pid) of the process that made an object. Forked children of the process have other numbers.

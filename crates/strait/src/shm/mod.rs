@@ -29,7 +29,7 @@ use std::ptr::NonNull;
 use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, OnceLock};
 
-use copy::copy;
+use copy::{copy, copy_short};
 
 use crate::error::Error;
 use crate::os::fork::Born;

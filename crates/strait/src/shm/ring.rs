@@ -31,9 +31,9 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use super::{Mapping, Sizes, accessed, copy, written};
+use super::{Mapping, Sizes, accessed, copy, copy_short, written};
 use crate::os::fault;
-use crate::ring::{CELL, HEADER, MAX_CELLS, Memory};
+use crate::ring::{CELL, HEADER, MAX_CELLS, Memory, ONE_CELL};
 
 /// `TAKEN_BACK`: the value of a lane's word *moving* after the process that made the lane has taken the lane back, to
 /// use its memory again.
@@ -123,7 +123,7 @@ impl<'a> LaneMemory<'a> {
         RingMemory {
             control: NonNull::new(control).expect("inside a mapping"),
             cells: NonNull::new(cells).expect("inside a mapping"),
-            count: self.cells,
+            mask: self.cells - 1,
             _mappings: (self.mapping.clone(), None),
         }
     }
@@ -208,7 +208,8 @@ impl<'a> LaneMemory<'a> {
 pub(crate) struct RingMemory {
     control: NonNull<u8>,
     cells: NonNull<u8>,
-    count: usize,
+    /// The number of cells, a power of two, less 1.
+    mask: usize,
     /// The mappings that `control` and `cells` point into. The first is the mapping of the lane; the second, after the
     /// ring has grown, is the mapping of the larger cells.
     _mappings: (Arc<Mapping>, Option<Arc<Mapping>>),
@@ -225,11 +226,11 @@ impl RingMemory {
     /// `cells`. Returns `None` if `cells` is not larger, is read-only, or has a size that no ring has.
     pub(crate) fn grown(&self, cells: Arc<Mapping>) -> Option<Self> {
         let count = cells.len() / CELL;
-        let larger = is_count(count) && cells.len().is_multiple_of(CELL) && count > self.count && cells.writable;
+        let larger = is_count(count) && cells.len().is_multiple_of(CELL) && count > self.cells() && cells.writable;
         larger.then(|| Self {
             control: self.control,
             cells: NonNull::new(cells.base()).expect("a mapping"),
-            count,
+            mask: count - 1,
             _mappings: (self._mappings.0.clone(), Some(cells)),
         })
     }
@@ -285,9 +286,22 @@ impl RingMemory {
     #[inline]
     fn payload(&self, cell: usize, offset: usize, len: usize) -> *mut u8 {
         let start = cell * CELL + HEADER + offset;
-        assert!(cell < self.count && start + len <= self.count * CELL, "a payload inside the ring");
-        // SAFETY: the range is inside the `count` cells, as checked above.
+        assert!(cell < self.cells() && start + len <= self.cells() * CELL, "a payload inside the ring");
+        // SAFETY: the range is inside the cells, as checked above.
         unsafe { self.cells.as_ptr().add(start) }
+    }
+
+    /// Returns the header word of the cell `cell`, modulo the number of cells, and the address of the [`ONE_CELL`] bytes
+    /// behind it.
+    #[inline(always)]
+    fn cell(&self, cell: usize) -> (&AtomicU64, *mut u8) {
+        accessed();
+        // SAFETY: the mask keeps the cell inside the cells; cells are aligned to 8 bytes because mappings are
+        // aligned to pages.
+        unsafe {
+            let start = self.cells.as_ptr().add((cell & self.mask) * CELL);
+            (AtomicU64::from_ptr(start.cast()), start.add(HEADER))
+        }
     }
 }
 
@@ -302,13 +316,13 @@ impl Memory for RingMemory {
 
     #[inline]
     fn cells(&self) -> usize {
-        self.count
+        self.mask + 1
     }
 
     #[inline]
     fn header(&self, cell: usize) -> &AtomicU64 {
         accessed();
-        let cell = cell & (self.count - 1);
+        let cell = cell & self.mask;
         // SAFETY: the mask keeps the cell inside; cells are aligned to 8 bytes because mappings are aligned to pages.
         unsafe { AtomicU64::from_ptr(self.cells.as_ptr().add(cell * CELL).cast()) }
     }
@@ -369,6 +383,29 @@ impl Memory for RingMemory {
             copy(from, out.as_mut_ptr().cast(), out.len());
             written(out)
         }
+    }
+
+    #[inline(always)]
+    fn publish_one(&self, cell: usize, bytes: &[u8], header: u64) -> Result<(), u64> {
+        assert!(bytes.len() <= ONE_CELL, "a payload inside the cell");
+        let (word, payload) = self.cell(cell);
+        // SAFETY: the payload of one cell has room for the bytes, as checked above; `bytes` is private memory.
+        unsafe { copy_short(bytes.as_ptr(), payload, bytes.len()) }
+        Self::step("before a record is committed");
+        accessed();
+        word.compare_exchange(0, header, Ordering::SeqCst, Ordering::Acquire).map(|_| ())
+    }
+
+    #[inline(always)]
+    fn read_one<'a>(&self, cell: usize, place: impl FnOnce(u64) -> Option<&'a mut [MaybeUninit<u8>]>) -> u64 {
+        let (word, payload) = self.cell(cell);
+        let header = word.load(Ordering::Acquire);
+        if let Some(out) = place(header) {
+            assert!(out.len() <= ONE_CELL, "a payload inside the cell");
+            // SAFETY: the payload of one cell has as many bytes, as checked above; `out` is private memory.
+            unsafe { copy_short(payload, out.as_mut_ptr().cast(), out.len()) }
+        }
+        header
     }
 
     #[inline]

@@ -57,7 +57,7 @@ impl<M: Memory> Consumer<M> {
             if cells > self.memory.cells() - cell {
                 return Err(Corrupt("a record that does not fit its ring"));
             }
-            let ahead = survey.position + cells as u64 - self.published.max(self.base);
+            let ahead = survey.position + cells as u64 - self.published().max(self.base);
             if ahead > self.memory.cells() as u64 {
                 return Err(Corrupt("more records than fit its ring"));
             }

@@ -14,7 +14,7 @@ use loom::sync::{Condvar, Mutex};
 use loom::thread;
 
 use crate::ring::{
-    Consumer, Ended, Header, Memory, NextRecord, Producer, Record, RecordKind, Word, announce, take_sleeper,
+    Consumer, Ended, Header, Memory, NextRecord, Popped, Producer, Record, RecordKind, Word, announce, take_sleeper,
 };
 
 pub use super::table::{Barrier, Fence, InOperations, Table, note_access};
@@ -149,6 +149,30 @@ pub fn send<M: Memory>(producer: &mut Producer<M>, value: u64) -> Result<bool, E
             producer.commit().map(|()| true)
         }
         Err(_) => Ok(false),
+    }
+}
+
+/// Sends a message of 8 bytes by the shortest path. Returns whether the message was sent; `false` if the ring has no room
+/// or was ended.
+pub fn send_short<M: Memory>(producer: &mut Producer<M>, value: u64) -> bool {
+    producer.push_one(&value.to_le_bytes())
+}
+
+/// Receives a message of 8 bytes by the shortest path, and wakes the sender through `futex` if the credit for the message
+/// makes that necessary. Returns `None` if the ring is empty.
+pub fn receive_short<M: Memory>(consumer: &mut Consumer<M>, futex: &Futex) -> Option<u64> {
+    let mut out = [MaybeUninit::uninit(); 8];
+    match consumer.pop_one(|len| out.get_mut(..len)) {
+        Popped::Message { len, producer_sleeps } => {
+            assert_eq!(len, out.len());
+            if producer_sleeps {
+                wake_sender(consumer, futex);
+            }
+            // SAFETY: all bytes were read just now.
+            Some(u64::from_le_bytes(out.map(|byte| unsafe { byte.assume_init() })))
+        }
+        Popped::Empty => None,
+        Popped::Other => panic!("a message of another kind"),
     }
 }
 

@@ -3,12 +3,13 @@
 
 use std::sync::Arc;
 
-use loom::sync::atomic::Ordering::SeqCst;
+use loom::sync::atomic::Ordering::{Acquire, SeqCst};
 use loom::thread;
 
 use super::harness::{
-    Barrier, FEWER, Fence, Futex, InOperations, SharedTable, Tracked32, check, ending_wakes_a_receiver,
-    ending_wakes_a_sender, memory, outcomes_within, receive, send, try_receive, wake_receiver, wake_sender, word32,
+    Barrier, FEWER, Fence, Futex, InOperations, SharedTable, Tracked32, check, check_within, ending_wakes_a_receiver,
+    ending_wakes_a_sender, memory, outcomes_within, receive, receive_short, send, send_short, try_receive,
+    wake_receiver, wake_sender, word32,
 };
 use crate::ring::{Consumer, Header, Memory, Producer, RecordKind, Word, announce, wake_for};
 
@@ -133,6 +134,135 @@ fn messages_are_whole_and_in_order_round_the_end_of_the_ring() {
             consumer.give_credit();
         }
         sender.join().unwrap();
+    });
+}
+
+/// A sender sends two messages by the shortest path and wakes the receiver, which sleeps or is about to sleep.
+fn sleep_and_wake_by_the_shortest_path<B: Barrier + Send + Sync + 'static>() {
+    let memory = memory::<B>(4);
+    let futex = Arc::new(Futex::default());
+    let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+    let sender = {
+        let futex = futex.clone();
+        thread::spawn(move || {
+            let mut producer = Producer::new(memory);
+            for value in 1..=2 {
+                assert!(send_short(&mut producer, value));
+                wake_receiver(&producer, &futex);
+            }
+        })
+    };
+    assert_eq!(receive(&mut consumer, &futex), 1);
+    assert_eq!(receive(&mut consumer, &futex), 2);
+    sender.join().unwrap();
+}
+
+#[test]
+fn by_the_shortest_path_no_wake_up_is_lost() {
+    check(sleep_and_wake_by_the_shortest_path::<Fence>);
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn by_the_shortest_path_a_wake_up_is_lost_without_the_barrier() {
+    check(sleep_and_wake_by_the_shortest_path::<InOperations>);
+}
+
+#[test]
+fn by_the_shortest_path_messages_are_whole_and_in_order_round_the_end_of_the_ring() {
+    check_within(FEWER, || {
+        let memory = memory::<Fence>(4);
+        let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+        let sender = thread::spawn(move || {
+            let mut producer = Producer::new(memory);
+            for value in 1..=6 {
+                while !send_short(&mut producer, value) {
+                    thread::yield_now();
+                }
+            }
+        });
+        let futex = Futex::default();
+        for expected in 1..=6 {
+            let value = loop {
+                match receive_short(&mut consumer, &futex) {
+                    Some(value) => break value,
+                    None => thread::yield_now(),
+                }
+            };
+            assert_eq!(value, expected);
+        }
+        sender.join().unwrap();
+    });
+}
+
+/// A sender of a full ring sleeps, or is about to sleep, while the receiver takes messages by the shortest path, which
+/// gives credit. The sender waits for room, or, with a message quota, for the number of messages taken.
+fn credit_wakes_a_sender<B: Barrier + Send + Sync + 'static>(quota: u64) {
+    let memory = memory::<B>(4);
+    let futex = Arc::new(Futex::default());
+    let mut consumer = Consumer::new(memory.clone(), quota);
+    let mut producer = Producer::new(memory);
+    for value in 1..=3 {
+        assert!(send_short(&mut producer, value));
+    }
+    assert!(!send_short(&mut producer, 4), "full, and no credit was given");
+    let sender = {
+        let futex = futex.clone();
+        thread::spawn(move || {
+            loop {
+                let memory = producer.memory().clone();
+                announce::<SharedTable<B>>(memory.waiting(), 1);
+                let is_over = if quota == u64::MAX { producer.has_news() } else { memory.taken().load(Acquire) > 0 };
+                if is_over {
+                    break;
+                }
+                futex.wait(memory.waiting(), 1);
+            }
+            // The credit for a quota is published after the number of messages.
+            assert!(quota != u64::MAX || send_short(&mut producer, 4));
+        })
+    };
+    for expected in 1..=2 {
+        assert_eq!(receive_short(&mut consumer, &futex), Some(expected));
+    }
+    sender.join().unwrap();
+}
+
+#[test]
+fn by_the_shortest_path_a_sender_that_waits_for_room_is_woken() {
+    check(|| credit_wakes_a_sender::<Fence>(u64::MAX));
+}
+
+#[test]
+fn by_the_shortest_path_a_sender_that_waits_for_its_quota_is_woken() {
+    check(|| credit_wakes_a_sender::<Fence>(1));
+}
+
+#[test]
+#[should_panic(expected = "deadlock")]
+fn by_the_shortest_path_a_sender_sleeps_on_without_the_barrier() {
+    check(|| credit_wakes_a_sender::<InOperations>(u64::MAX));
+}
+
+/// The receiver closes the ring while the sender publishes two messages by the shortest path. Shows that the receiver
+/// finds exactly the messages whose sending succeeded.
+#[test]
+fn closing_and_publishing_by_the_shortest_path_agree() {
+    check(|| {
+        let memory = memory::<Fence>(4);
+        let mut consumer = Consumer::new(memory.clone(), u64::MAX);
+        let sender = thread::spawn(move || {
+            let mut producer = Producer::new(memory);
+            let first = send_short(&mut producer, 1);
+            let second = send_short(&mut producer, 2);
+            assert!(first || !second, "what is closed stays closed");
+            u64::from(first) + u64::from(second)
+        });
+        let (mut found, futex) = (0, Futex::default());
+        while !consumer.end(RecordKind::Closed) {
+            found += u64::from(receive_short(&mut consumer, &futex).is_some());
+        }
+        assert_eq!(sender.join().unwrap(), found);
     });
 }
 

@@ -233,7 +233,11 @@ mod platform {
             Ok(self.wire.put(bytes.to_vec()))
         }
 
-        pub(in crate::call) fn send(&self, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
+        pub(in crate::call) fn send_any(
+            &self,
+            message: &mut Outgoing<'_>,
+            deadline: Deadline,
+        ) -> Result<(), SendError> {
             if let Some(reader) = self.send_with_deferred_wake(message, deadline)? {
                 reader.wake();
             }

@@ -11,6 +11,7 @@ pub(super) mod queued;
 
 pub use conditions::Conditions;
 pub use queued::Status;
+pub(in crate::channel) use recv::Taken;
 pub use recv::{MessageInfo, PutBackError};
 
 use std::collections::VecDeque;
@@ -24,7 +25,7 @@ use crate::error::Error;
 use crate::lane::Lane;
 use crate::link::MemoryKey;
 use crate::quota::{Amounts, Charge, Resource};
-use crate::ring::{CELL, Consumer, Memory, PACK_WORD, Record, RecordKind};
+use crate::ring::{CELL, Consumer, Memory, PACK_WORD, Popped, Record, RecordKind};
 use crate::shm::{Mapping, RingMemory};
 use backlog::BacklogMessage;
 use payload::{Payload, put};
@@ -349,6 +350,16 @@ impl Rx {
                 Some((consumer, record))
             }
             _ => None,
+        }
+    }
+
+    /// Receives the next message by [`Consumer::pop_one`], if the fast path is open; otherwise returns
+    /// [`Popped::Other`].
+    #[inline(always)]
+    pub(super) fn pop_one<'a>(&mut self, place: impl FnOnce(usize) -> Option<&'a mut [MaybeUninit<u8>]>) -> Popped {
+        match self {
+            Self { open: true, consumer: Some(consumer), .. } => consumer.pop_one(place),
+            _ => Popped::Other,
         }
     }
 

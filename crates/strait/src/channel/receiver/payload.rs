@@ -285,11 +285,10 @@ impl End {
         }
     }
 
-    #[cold]
+    #[inline(never)]
     pub(in crate::channel) fn give_credit(&self, rx: &mut Rx) {
         rx.consumer().give_credit();
-        let Rx { consumer: Some(consumer), lane, .. } = rx else { return };
-        self.wake_for_room(lane, consumer.memory().waiting());
+        self.wake_sender_of(rx);
     }
 
     /// Reports to the sender how many messages this end took out of the ring to travel in the backlog of a move. These
@@ -302,6 +301,13 @@ impl End {
 
     /// Wakes the sender of `lane` if, by its sleep word `waiting`, the sender sleeps until there is room.
     pub(super) fn wake_for_room(&self, lane: &Lane, waiting: &AtomicU32) {
+        if waiting.load(Ordering::SeqCst) != waiter::AWAKE {
+            self.wake_sender(lane, waiting);
+        }
+    }
+
+    #[cold]
+    fn wake_sender(&self, lane: &Lane, waiting: &AtomicU32) {
         let how = lane.take_sleeper(waiting);
         if waiter::wake(lane.current_link(), lane.scope(), waiting, how) {
             self.counts.cold().recv_wake_ups.add(1);

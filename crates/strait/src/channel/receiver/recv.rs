@@ -14,7 +14,7 @@ use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use crate::lane::mailbox::mailbox;
-use crate::ring::{Record, RecordKind};
+use crate::ring::{Memory, ONE_CELL, Popped, Record, RecordKind};
 use crate::wake::lock::Guard;
 
 /// The error of [`Channel::put_back`], with the messages, which are unchanged.
@@ -91,7 +91,7 @@ impl Channel {
     /// # Errors
     /// All errors of [`Channel::recv_message`], except that the call never times out.
     pub fn recv(&self) -> Result<Message, Error> {
-        self.recv_by(Deadline::NEVER)
+        self.recv_new(Deadline::NEVER)
     }
 
     /// Receives the next message if there is one now. Does not block.
@@ -99,7 +99,7 @@ impl Channel {
     /// # Errors
     /// [`Error::WouldBlock`] if there is no message; otherwise the errors of [`Channel::recv_message`].
     pub fn try_recv(&self) -> Result<Message, Error> {
-        self.recv_by(Deadline::NOW)
+        self.recv_new(Deadline::NOW)
     }
 
     /// Receives the next message; waits for the message until the deadline.
@@ -107,9 +107,14 @@ impl Channel {
     /// # Errors
     /// All errors of [`Channel::recv_message`].
     pub fn recv_by(&self, deadline: impl Into<Deadline>) -> Result<Message, Error> {
+        self.recv_new(deadline.into())
+    }
+
+    #[inline(always)]
+    fn recv_new(&self, deadline: Deadline) -> Result<Message, Error> {
         let mut message = Message::with_spare();
         if !self.end.recv_short(&mut message) {
-            self.end.recv_any_by(&mut message, deadline.into())?;
+            self.end.recv_any_by(&mut message, deadline)?;
         }
         Ok(message)
     }
@@ -305,6 +310,18 @@ impl Channel {
     }
 }
 
+/// The result of [`End::pop_one`].
+pub(in crate::channel) enum Taken {
+    /// A message was received.
+    Yes,
+    /// A message was received, and the caller has to call [`End::wake_sender_of`].
+    Wakes,
+    /// Nothing was received, and the ring is empty now.
+    Empty,
+    /// Nothing was received: the next message is not plain, or takes more than one cell, or `message` has no memory.
+    Other,
+}
+
 /// Returns the sizes of the first message in the backlog of `rx`; `None` if the backlog is empty.
 fn peek_backlog(rx: &mut Rx) -> Option<MessageInfo> {
     let BacklogMessage { payload, arrived, .. } = rx.backlog()?.front()?;
@@ -324,9 +341,66 @@ impl End {
     /// Receives the next message into `message`, which is empty, if the lock is free and the message is plain: in the
     /// ring, and without handles. This is the common case, in few instructions. Returns `false`, and changes nothing, in
     /// all other cases.
+    ///
+    /// A message of one cell takes the shortest path, which calls no function unless that call is its last step. So the
+    /// processor's registers need not be saved.
     #[inline(never)]
     fn recv_short(&self, message: &mut Message) -> bool {
-        !self.born.is_elsewhere() && self.rx.try_lock().is_some_and(|mut rx| self.recv_plain(&mut rx, message))
+        if !self.born.is_elsewhere()
+            && let Some(mut rx) = self.rx.try_lock()
+        {
+            match self.pop_one(&mut rx, message) {
+                Taken::Yes => return true,
+                Taken::Wakes => return self.wake_after_pop(rx),
+                Taken::Empty => return false,
+                Taken::Other => return self.recv_after_pop(rx, message),
+            }
+        }
+        false
+    }
+
+    /// Receives the next message into `message`, which is empty, if the message is plain and takes one cell, and
+    /// `message` has memory for a cell.
+    #[inline(always)]
+    pub(in crate::channel) fn pop_one(&self, rx: &mut Rx, message: &mut Message) -> Taken {
+        // All of the cell is copied: a constant number of bytes takes less time than a variable one. The bytes behind
+        // the message have no meaning.
+        message.bytes.clear();
+        let spare = message.bytes.spare_capacity_mut();
+        match rx.pop_one(|_| spare.get_mut(..ONE_CELL)) {
+            Popped::Message { len, producer_sleeps } => {
+                // SAFETY: `message` was empty, and its first `ONE_CELL` bytes, no fewer than `len`, have been written
+                // just now.
+                unsafe { message.bytes.set_len(len) };
+                message.origin = rx.origin;
+                self.counts.messages_received.add(1);
+                self.counts.bytes_received.add(len as u64);
+                if producer_sleeps { Taken::Wakes } else { Taken::Yes }
+            }
+            Popped::Empty => Taken::Empty,
+            Popped::Other => Taken::Other,
+        }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn wake_after_pop(&self, rx: Guard<'_, Rx>) -> bool {
+        self.wake_sender_of(&rx);
+        // Not a constant to the compiler, so that the call of this function is the caller's last step.
+        std::hint::black_box(true)
+    }
+
+    /// Wakes the sender of the ring, if the sender sleeps until there is room.
+    pub(in crate::channel) fn wake_sender_of(&self, rx: &Rx) {
+        if let Some(consumer) = &rx.consumer {
+            self.wake_for_room(&rx.lane, consumer.memory().waiting());
+        }
+    }
+
+    /// Receives the next message in the cases of [`End::recv_short`], whatever its length.
+    #[inline(never)]
+    fn recv_after_pop(&self, mut rx: Guard<'_, Rx>, message: &mut Message) -> bool {
+        self.recv_any_plain(&mut rx, message)
     }
 
     /// Receives the next message into the start of `buffer` in the cases in which [`End::recv_short`] receives it, and
@@ -432,7 +506,28 @@ impl End {
     /// length, or [`Error::BufferTooSmall`] if the message is longer than `buffer`. `None` if no plain message is
     /// there.
     #[inline(always)]
-    fn take_bytes(&self, rx: &mut Guard<'_, Rx>, buffer: &mut [u8]) -> Option<Result<usize, Error>> {
+    pub(in crate::channel) fn take_bytes(
+        &self,
+        rx: &mut Guard<'_, Rx>,
+        buffer: &mut [u8],
+    ) -> Option<Result<usize, Error>> {
+        match rx.pop_one(|len| buffer.get_mut(..len).map(as_uninit)) {
+            Popped::Message { len, producer_sleeps } => {
+                self.counts.messages_received.add(1);
+                self.counts.bytes_received.add(len as u64);
+                if producer_sleeps {
+                    self.wake_sender_of(rx);
+                }
+                Some(Ok(len))
+            }
+            Popped::Empty => None,
+            Popped::Other => self.take_any_bytes(rx, buffer),
+        }
+    }
+
+    /// Receives the next message as [`End::take_bytes`] does, whether or not the message takes one cell.
+    #[inline(never)]
+    fn take_any_bytes(&self, rx: &mut Guard<'_, Rx>, buffer: &mut [u8]) -> Option<Result<usize, Error>> {
         let (consumer, record) = rx.plain()?;
         let needed = record.header.len();
         let Some(buffer) = buffer.get_mut(..needed) else { return Some(Err(Error::BufferTooSmall { needed })) };
@@ -619,20 +714,28 @@ impl End {
     /// Receives the next message into `message` if it is plain (in the ring, and without handles) and there is memory
     /// for it. Returns whether a message was received; if not, the ring is unchanged.
     #[inline(always)]
-    fn recv_plain(&self, rx: &mut Guard<'_, Rx>, message: &mut Message) -> bool {
+    pub(in crate::channel) fn recv_plain(&self, rx: &mut Guard<'_, Rx>, message: &mut Message) -> bool {
+        match self.pop_one(rx, message) {
+            Taken::Yes => true,
+            Taken::Wakes => {
+                self.wake_sender_of(rx);
+                true
+            }
+            Taken::Empty => false,
+            Taken::Other => self.recv_any_plain(rx, message),
+        }
+    }
+
+    /// Receives the next message as [`End::recv_plain`] does, whether or not the message takes one cell and `message`
+    /// has memory.
+    #[inline]
+    pub(in crate::channel) fn recv_any_plain(&self, rx: &mut Guard<'_, Rx>, message: &mut Message) -> bool {
         let Some((consumer, record)) = rx.plain() else { return false };
         let len = record.header.len();
         if len > message.bytes.capacity() && message.bytes.try_reserve_exact(len.max(SMALLEST_BUFFER)).is_err() {
             return false;
         }
-        let spare = message.bytes.spare_capacity_mut();
-        let copied = match spare.first_chunk_mut() {
-            Some(cell) if len <= cell.len() => consumer.read_cell(record, cell),
-            _ => false,
-        };
-        if !copied {
-            consumer.read(record, 0, &mut spare[..len]);
-        }
+        consumer.read(record, 0, &mut message.bytes.spare_capacity_mut()[..len]);
         // SAFETY: `message` was empty, and its first `len` bytes have been written just now.
         unsafe { message.bytes.set_len(len) };
         message.origin = rx.origin;

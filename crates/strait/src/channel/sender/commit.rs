@@ -74,6 +74,13 @@ impl End {
         }
     }
 
+    /// Returns whether [`End::committed`] has anything to do after this commit. Costs one load.
+    #[inline(always)]
+    pub(super) fn is_look_due(&self, tx: &Tx) -> bool {
+        tx.producer.memory().sleeping().load(Ordering::SeqCst) != waiter::AWAKE
+            || tx.sequence.is_multiple_of(LOOK_EVERY)
+    }
+
     /// Does the work after a commit: wakes a sleeping peer. In that case, and after every [`LOOK_EVERY`] messages, also
     /// publishes the CPU of this thread, and if the peer has shown no activity since, checks whether the peer is alive.
     #[inline]

@@ -9,6 +9,7 @@ mod room;
 mod send;
 
 pub(crate) use commit::WakeOnDrop;
+pub(in crate::channel) use send::Pushed;
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -134,6 +135,20 @@ impl Tx {
         if is_over || !self.lane.linger(&in_flight) {
             link.forget(&in_flight);
         }
+    }
+
+    /// Returns whether nothing forbids to send in this lane, without a look at shared memory. If not,
+    /// [`Tx::settle`] looks further.
+    #[inline(always)]
+    pub(super) fn is_open(&self) -> bool {
+        !self.over && self.lane.is_plainly_up()
+    }
+
+    /// Returns whether messages can be committed in this lane, as far as this process knows: the direction is not over,
+    /// and the lane is not down.
+    #[cold]
+    pub(super) fn settle(&self) -> bool {
+        !self.over && !self.lane.is_down()
     }
 
     pub(super) fn end_with(&mut self, error: Error) -> Error {

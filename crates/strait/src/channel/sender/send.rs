@@ -14,7 +14,7 @@ use crate::deferred;
 use crate::error::Error;
 use crate::link::packet::PayloadMemory;
 use crate::link::{Amount, Attachments};
-use crate::ring::{Ended, Header, RecordKind, Slot};
+use crate::ring::{Ended, Header, ONE_CELL, RecordKind, Slot};
 use crate::signals;
 use crate::wake::lock::Guard;
 
@@ -26,7 +26,7 @@ impl Channel {
     /// The errors of [`Channel::send_by`], except that the call never times out.
     #[inline(always)]
     pub fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
-        self.end.send(&mut message.into(), Deadline::NEVER)
+        self.end.send(message.into(), Deadline::NEVER)
     }
 
     /// Sends a message if there is room for the message now. Does not block.
@@ -35,7 +35,7 @@ impl Channel {
     /// [`Error::WouldBlock`] if there is no room; otherwise the errors of [`Channel::send_by`].
     #[inline]
     pub fn try_send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
-        self.end.send(&mut message.into(), Deadline::NOW)
+        self.end.send(message.into(), Deadline::NOW)
     }
 
     /// Sends a message; waits for room until the deadline.
@@ -53,7 +53,7 @@ impl Channel {
         message: impl Into<Outgoing<'a>>,
         deadline: impl Into<Deadline>,
     ) -> Result<(), SendError> {
-        self.end.send(&mut message.into(), deadline.into())
+        self.end.send(message.into(), deadline.into())
     }
 
     /// Sends messages in batches: as many messages as fit into the ring appear at the peer at once, with one wake-up.
@@ -79,42 +79,104 @@ impl Channel {
     }
 }
 
+/// The result of [`End::push_one`].
+pub(in crate::channel) enum Pushed {
+    /// The message was published, and nothing else is to be done.
+    Yes,
+    /// The message was published, and the caller has to call [`End::committed`].
+    Look,
+    /// Nothing was published.
+    No,
+}
+
 impl End {
-    #[inline]
-    pub(crate) fn send(&self, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
-        match message.parts {
-            Parts::One(bytes) if message.handles.is_empty() && self.send_short(bytes) => Ok(()),
-            _ => self.send_any(message, deadline),
-        }
+    // By value, so that a caller that inlines this function builds the message only for the slow path.
+    #[inline(always)]
+    fn send(&self, message: Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
+        let Some(bytes) = message.only_bytes() else { return self.send_owned(message, deadline) };
+        // The message has nothing to drop.
+        std::mem::forget(message);
+        let sent = if bytes.len() <= ONE_CELL { self.send_short(bytes) } else { self.send_plainly(bytes) };
+        if sent { Ok(()) } else { self.send_bytes(bytes, deadline) }
     }
 
-    /// Sends a message without handles in one piece, if its lock is free, nothing ends or moves the channel, and the
-    /// ring has room: the common case, in few instructions. Returns `false`, with nothing sent, in all other cases.
+    /// Sends a message of `bytes` as [`Channel::send_by`] does, in all cases.
+    #[inline(never)]
+    fn send_bytes(&self, bytes: &[u8], deadline: Deadline) -> Result<(), SendError> {
+        self.send_any(&mut Outgoing::new(bytes), deadline)
+    }
+
+    /// Sends a message as [`Channel::send_by`] does, in all cases.
+    #[inline(never)]
+    fn send_owned(&self, mut message: Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
+        self.send_any(&mut message, deadline)
+    }
+
+    /// Sends a message of one cell without handles, if its lock is free, nothing ends or moves the channel, and the ring
+    /// has room: the common case, in few instructions. Returns `false`, with nothing sent, in all other cases.
+    ///
+    /// The function calls no other function unless that call is its last step. So the processor's registers need not be
+    /// saved.
     #[inline(never)]
     fn send_short(&self, bytes: &[u8]) -> bool {
-        if self.born.is_elsewhere() {
-            return false;
+        if !self.born.is_elsewhere()
+            && let Some(mut tx) = self.tx.try_lock()
+        {
+            match self.push_one(&mut tx, bytes) {
+                Pushed::Yes => return true,
+                Pushed::Look => return self.look_after_push(tx),
+                Pushed::No => {}
+            }
         }
-        let Some(mut tx) = self.tx.try_lock() else { return false };
-        if tx.over || tx.lane.is_down() || !self.is_plain(&tx, bytes.len()) || !tx.producer.push(bytes) {
-            return false;
+        false
+    }
+
+    /// Publishes a message of one cell in the ring, if nothing needs a further look and the cell is known to be free.
+    #[inline(always)]
+    pub(in crate::channel) fn push_one(&self, tx: &mut Tx, bytes: &[u8]) -> Pushed {
+        if !tx.is_open() || !self.is_plain(tx, bytes.len()) || !tx.producer.push_one(bytes) {
+            return Pushed::No;
         }
-        self.count_plain(&mut tx, bytes.len());
+        self.count_plain(tx, bytes.len());
+        if self.is_look_due(tx) { Pushed::Look } else { Pushed::Yes }
+    }
+
+    #[cold]
+    #[inline(never)]
+    fn look_after_push(&self, mut tx: Guard<'_, Tx>) -> bool {
         self.committed(&mut tx);
+        // Not a constant to the compiler, so that the call of this function is the caller's last step.
+        std::hint::black_box(true)
+    }
+
+    /// Sends a longer message in the cases in which [`End::send_short`] sends one.
+    #[inline(never)]
+    fn send_plainly(&self, bytes: &[u8]) -> bool {
+        !self.born.is_elsewhere() && self.tx.try_lock().is_some_and(|mut tx| self.send_plainly_held(&mut tx, bytes))
+    }
+
+    /// Sends a message as [`End::send_plainly`] does, for a caller that holds the lock.
+    #[inline]
+    pub(in crate::channel) fn send_plainly_held(&self, tx: &mut Guard<'_, Tx>, bytes: &[u8]) -> bool {
+        if self.born.is_elsewhere() || !tx.is_open() || !self.is_plain(tx, bytes.len()) || !tx.producer.push(bytes) {
+            return false;
+        }
+        self.count_plain(tx, bytes.len());
+        self.committed(tx);
         true
     }
 
+    /// Sends a message as [`Channel::send_by`] does, in all cases.
     #[inline(never)]
-    fn send_any(&self, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
+    pub(crate) fn send_any(&self, message: &mut Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
         self.lock_tx(deadline).and_then(|mut tx| self.send_locked(&mut tx, message, deadline)).map_err(|error| {
             deferred::run();
             SendError::new(error, std::mem::take(&mut message.handles))
         })
     }
 
-    /// Sends a message as [`End::send`] does, for a caller that holds the lock for good.
-    #[inline]
-    pub(in crate::channel) fn send_held(
+    /// Sends a message as [`End::send_any`] does, for a caller that holds the lock for good.
+    pub(in crate::channel) fn send_any_held(
         &self,
         tx: &mut Guard<'_, Tx>,
         message: &mut Outgoing<'_>,
@@ -146,7 +208,7 @@ impl End {
     #[inline]
     fn check_held(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
         self.born.check()?;
-        if tx.over || tx.lane.is_down() { self.check_open(tx, deadline) } else { Ok(()) }
+        if tx.is_open() || tx.settle() { Ok(()) } else { self.check_open(tx, deadline) }
     }
 
     // Always inlined: it is the whole of two small functions, of which each is called for every message.
@@ -339,7 +401,7 @@ impl End {
         self.born.check()?;
         let mut tx =
             self.tx.lock_unless(deadline, || self.interruption()).inspect_err(|_| blocked_on::note(BlockedOn::Lock))?;
-        if tx.over || tx.lane.is_down() {
+        if !tx.is_open() && !tx.settle() {
             self.check_open(&mut tx, deadline)?;
         }
         Ok(tx)

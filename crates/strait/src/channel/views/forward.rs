@@ -162,7 +162,7 @@ impl End {
     /// Sends a message over this end. On success returns the handles of the message that are still open in this
     /// process, for the caller to close.
     fn send_on(&self, mut message: Outgoing<'_>, deadline: Deadline) -> Result<Vec<Handle>, SendError> {
-        self.send(&mut message, deadline).map(|()| message.handles)
+        self.send_any(&mut message, deadline).map(|()| message.handles)
     }
 
     /// Sends a message of `len` bytes whose payload is in sealed memory: passes the memory on, or else copies the
