@@ -55,7 +55,7 @@ mod _native {
     #[pymodule_export]
     use crate::region::Region;
     #[pymodule_export]
-    use crate::status::{Counters, Status, set_limits};
+    use crate::status::{Counters, Status, pool_held, pool_limit, set_limits, set_pool_limit, trim};
     #[pymodule_export]
     use crate::streams::{Consumer, DataPipe, Producer};
     #[pymodule_export]

@@ -121,6 +121,31 @@ pub(crate) fn set_limits(peer: Option<&Bound<'_, PyDict>>, user: Option<&Bound<'
     Ok(())
 }
 
+/// Sets the number of bytes of memory that this process keeps for large messages that it sends, over all connections.
+#[pyfunction]
+pub(crate) fn set_pool_limit(size: usize) {
+    quota::set_pool_limit(size);
+}
+
+/// Returns the number of bytes of memory that this process keeps at most for large messages that it sends.
+#[pyfunction]
+pub(crate) fn pool_limit() -> usize {
+    quota::pool_limit()
+}
+
+/// Returns the number of bytes of memory that this process keeps now for large messages that it sends.
+#[pyfunction]
+pub(crate) fn pool_held() -> usize {
+    quota::pool_held()
+}
+
+/// Gives back the memory that this process keeps for large messages and that no message uses now. Returns the number of
+/// bytes given back.
+#[pyfunction]
+pub(crate) fn trim(py: Python<'_>) -> usize {
+    py.detach(quota::trim)
+}
+
 /// Returns a text that lives as long as the process: the library keeps the reasons of reports. Of a program that gives
 /// very many different reasons, later ones are not kept.
 pub(crate) fn interned(text: &str) -> &'static str {

@@ -420,6 +420,24 @@ def test_options_and_limits_are_types_and_keywords():
     del other
 
 
+def test_the_memory_for_large_messages_has_a_limit_and_is_given_back():
+    program = (
+        "import strait\n"
+        "one, other = strait.pair()\n"
+        "one.send_bytes(bytes(1 << 20))\n"
+        "other.recv_bytes()\n"
+        "held = strait.pool_held()\n"
+        "assert held >= 1 << 20 and strait.pool_limit() == 256 << 20, held\n"
+        "assert strait.trim() >= 1 << 20 and strait.pool_held() < held\n"
+        "strait.set_pool_limit(1 << 10)\n"
+        "one.send_bytes(bytes(1 << 20))\n"
+        "other.recv_bytes()\n"
+        "assert strait.pool_limit() == 1 << 10 and strait.pool_held() <= 1 << 10\n"
+        "print('kept')\n"
+    )
+    assert subprocess.run([sys.executable, "-c", program], capture_output=True, check=True).stdout == b"kept\n"
+
+
 # ---------------------------------------------------------------- codecs
 
 

@@ -16,7 +16,8 @@ from ._errors import Unknown as Unknown
 from ._arrays import Array, empty
 from ._native import Caller, Connection, Consumer, Counters, DataPipe, File, Invitation, Listener, Memory, Message
 from ._native import Opaque, Peer, Producer, Region, Request, Status
-from ._native import connect, dumps, invited, loads, pair, parent, pipe, set_limits
+from ._native import connect, dumps, invited, loads, pair, parent, pipe, pool_held, pool_limit, set_limits
+from ._native import set_pool_limit, trim
 from ._options import Limits, Options
 from ._process import process, spawn
 from ._wait import wait
@@ -29,8 +30,8 @@ if TYPE_CHECKING:
 __all__ = [
     "Array", "Caller", "Connection", "Consumer", "Counters", "DataPipe", "Executor", "File", "Invitation", "Limits",
     "Listener", "Memory", "Message", "Opaque", "Options", "Peer", "Producer", "Region", "Request", "Status", "Unknown",
-    "arrays", "codec", "connect", "dumps", "empty", "invited", "loads", "pair", "parent", "pipe", "process",
-    "set_limits", "spawn", "wait",
+    "arrays", "codec", "connect", "dumps", "empty", "invited", "loads", "pair", "parent", "pipe", "pool_held",
+    "pool_limit", "process", "set_limits", "set_pool_limit", "spawn", "trim", "wait",
 ]
 __all__ += _errors.__all__
 
