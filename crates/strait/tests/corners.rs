@@ -485,3 +485,17 @@ fn an_end_arrives_with_more_descriptors_than_a_packet_carries() {
         assert_eq!(end.recv_by(DEADLINE).unwrap().bytes(), b"goes on");
     }
 }
+
+/// Shows that a receiver that never waits gives the credit that a limit on messages in flight asks for, in both
+/// directions, also where the ring alone would ask for none yet.
+#[test]
+fn a_receiver_that_never_waits_knows_the_limit_on_messages_in_flight() {
+    let (a, b) = Options::new().ring(8192).queue_messages(1).pair().unwrap();
+    for (sender, receiver) in [(&a, &b), (&b, &a)] {
+        for round in 0..4 {
+            sender.try_send(b"one").unwrap_or_else(|failed| panic!("round {round}: {failed}"));
+            assert_eq!(sender.try_send(b"two").unwrap_err().error, Error::WouldBlock);
+            receiver.try_recv().unwrap();
+        }
+    }
+}

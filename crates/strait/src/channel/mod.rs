@@ -228,7 +228,10 @@ impl Options {
             lane.complete_transfer();
             Channel { end: Arc::new(End::new(Arc::new(lane), &options)) }
         };
-        Ok((end(0), end(1)))
+        let ends = (end(0), end(1));
+        // The second end publishes its limit on messages in flight when it is made, after the consumer of the first.
+        ends.0.end.rx.lock(Deadline::NOW)?.learn_quota();
+        Ok(ends)
     }
 
     /// Creates a channel with these options over a connected `SOCK_SEQPACKET` Unix socket, as [`Channel::over`] does.

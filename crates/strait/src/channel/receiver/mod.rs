@@ -121,6 +121,15 @@ impl Rx {
         rx
     }
 
+    /// Reads how many messages the sender may have in flight, which the sender may have published after this end made its
+    /// consumer.
+    pub(in crate::channel) fn learn_quota(&mut self) {
+        if let Some(consumer) = &mut self.consumer {
+            let quota = message_quota(consumer.memory());
+            consumer.set_message_quota(quota);
+        }
+    }
+
     /// Goes on receiving at the beginning of the ring of `lane`, if that lane is open. Drops the mapped blocks, the
     /// mapped larger rings, the fetched memory and the handle table of the former lane.
     pub(super) fn enter(&mut self, lane: Arc<Lane>) {
@@ -401,7 +410,7 @@ impl Rx {
 
 /// Returns the number of messages after which the consumer of a ring gives credit: a quarter of the quota that the
 /// producer has published, but at least 1. `u64::MAX` if the producer has published no quota.
-pub(super) fn message_quota(ring: &RingMemory) -> u64 {
+fn message_quota(ring: &RingMemory) -> u64 {
     match ring.quota().load(Ordering::Relaxed) {
         0 => u64::MAX,
         quota => (quota / 4).max(1),

@@ -4,7 +4,7 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use super::{Rx, message_quota};
+use super::Rx;
 use crate::channel::End;
 use crate::deadline::Deadline;
 use crate::error::Error;
@@ -13,7 +13,7 @@ use crate::lane::waiter::{self, Waiter};
 use crate::lane::{Lane, Name};
 use crate::link::MemoryKey;
 use crate::quota::pools;
-use crate::ring::{Memory, NextRecord, Record, RecordKind};
+use crate::ring::{Consumer, Memory, NextRecord, Record, RecordKind};
 use crate::shm::Mapping;
 use crate::signals;
 use crate::wake::lock::Guard;
@@ -372,11 +372,8 @@ impl End {
     /// Gives the sender all credit that this end owes, because the sender may wait for credit while this thread waits
     /// for the sender.
     pub(in crate::channel) fn owe_nothing(&self, rx: &mut Rx) {
-        let Some(consumer) = &mut rx.consumer else { return };
-        // The quota is read again: a producer may have published it after this ring was made.
-        let quota = message_quota(consumer.memory());
-        consumer.set_message_quota(quota);
-        if consumer.owes_credit() {
+        rx.learn_quota();
+        if rx.consumer.as_ref().is_some_and(Consumer::owes_credit) {
             self.give_credit(rx);
         }
     }
