@@ -131,20 +131,20 @@ pub(crate) mod calls {
         let mut answer = None;
         actor.send_made(0, |_| {
             loop {
-                let called = calls.call(request, Deadline::NEVER);
-                return match called {
-                    Ok(reply) => Ok(answer = Some(Ok(Some(reply)))),
+                answer = Some(match calls.call(request, Deadline::NEVER) {
+                    Ok(reply) => Ok(Some(reply)),
                     Err(CallError::Call(Outcome::NotSent(refused))) => {
                         assert!(is_whole(), "handles of a request that was not sent: {refused}");
-                        Err(refused.error)
+                        return Err(refused.error);
                     }
                     // Before the first request the ends exchange their types by a call of their own.
                     Err(CallError::Call(Outcome::NotAnswered)) if is_whole() => continue,
-                    Err(CallError::Call(Outcome::OutcomeUnknown(error))) if is_whole() => Err(error),
-                    Err(CallError::Call(Outcome::NotAnswered)) => Ok(answer = Some(Ok(None))),
-                    Err(CallError::Call(Outcome::OutcomeUnknown(error))) => Ok(answer = Some(Err(error))),
+                    Err(CallError::Call(Outcome::OutcomeUnknown(error))) if is_whole() => return Err(error),
+                    Err(CallError::Call(Outcome::NotAnswered)) => Ok(None),
+                    Err(CallError::Call(Outcome::OutcomeUnknown(error))) => Err(error),
                     Err(other) => panic!("{other}"),
-                };
+                });
+                return Ok(());
             }
         })?;
         match answer.expect("the call has ended") {
