@@ -92,6 +92,8 @@ fn each_object_is_printed_in_one_line_with_its_name() {
     meeting(&mut printed);
     printed.object("SystemCalls", &sandbox::SYSCALLS);
     printed.object("SystemCall", &sandbox::SYSCALLS.running[0]);
+    let argument = sandbox::SYSCALLS.running.iter().find_map(|call| call.arguments.first()?.first());
+    printed.object("Argument", argument.unwrap());
     let all = public_types();
     assert!(all.len() > 70, "{all:?}");
     let is_left_out = |name: &&String| !printed.0.contains(name.as_str()) && !WITHOUT_NAME.contains(&name.as_str());
