@@ -193,7 +193,7 @@ fn a_service_in_an_epoll_loop() {
 /// Shows that the guide to the service quotes the program that the test above runs.
 #[test]
 fn the_guide_quotes_the_service() {
-    let guide = std::fs::read_to_string(root().join("../../docs/guides/c-service.md")).expect("the guide");
+    let guide = std::fs::read_to_string(root().join("../..").join("docs/guides/c-service.md")).expect("the guide");
     let program = std::fs::read_to_string(root().join("examples/service.c")).expect("the program");
     let quotes: Vec<&str> =
         guide.split("\n```").skip(1).step_by(2).filter_map(|block| block.strip_prefix("c\n")).collect();

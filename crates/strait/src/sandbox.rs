@@ -32,23 +32,22 @@
 //! Some of the calls let a process act on other processes, if a filter allows the calls with any arguments. The process
 //! could, for example, lower the limits of its parent (`prlimit64`), have the kernel send its parent a signal
 //! (`fcntl(F_SETOWN)`), or send to any datagram socket of the machine (`socketpair`). [`SystemCall::arguments`] says
-//! with which arguments the library makes such a call. A filter that allows just these arguments, here with the crate
-//! `seccompiler`:
+//! with which arguments the library makes such a call. A filter should allow just these:
 //!
-//! ```ignore
-//! let mut rules: BTreeMap<i64, Vec<SeccompRule>> = BTreeMap::new();
-//! for call in SYSCALLS.running {
-//!     for way in call.arguments {
-//!         let compare = |a: &Argument| SeccompCondition::new(a.index, Qword, MaskedEq(a.mask), a.value);
-//!         let conditions = way.iter().map(compare).collect::<Result<_, _>>()?;
-//!         rules.entry(call.number).or_default().push(SeccompRule::new(conditions)?);
-//!     }
-//!     // A call without rules is allowed with any arguments.
-//!     rules.entry(call.number).or_default();
-//! }
+//! ```
+//! use strait::sandbox::SYSCALLS;
+//!
+//! let prlimit = SYSCALLS.running.iter().find(|call| call.name == "prlimit64").unwrap();
+//! let allows = |arguments: [u64; 6]| {
+//!     prlimit.arguments.iter().any(|way| way.iter().all(|a| arguments[usize::from(a.index)] & a.mask == a.value))
+//! };
+//! let (own, other, resource, limits) = (0, 1, 7, 0x1000);
+//! assert!(allows([own, resource, 0, limits, 0, 0]), "read a limit of this process");
+//! assert!(!allows([other, resource, limits, 0, 0, 0]), "change a limit of another process");
 //! ```
 //!
-//! The guide *A plug-in host with seccomp* has the whole program.
+//! The guide *A plug-in host with seccomp* has a program that
+//! makes such a filter.
 //!
 //! [`Channel::pair`]: crate::Channel::pair
 //! [`Channel::over`]: crate::Channel::over
