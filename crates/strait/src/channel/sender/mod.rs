@@ -138,7 +138,7 @@ impl Tx {
     }
 
     /// Returns whether nothing forbids to send in this lane, without a look at shared memory. If not,
-    /// [`Tx::settle`] looks further.
+    /// [`Tx::is_usable`] looks further.
     #[inline(always)]
     pub(super) fn is_open(&self) -> bool {
         !self.over && self.lane.is_plainly_up()
@@ -147,7 +147,7 @@ impl Tx {
     /// Returns whether messages can be committed in this lane, as far as this process knows: the direction is not over,
     /// and the lane is not down.
     #[cold]
-    pub(super) fn settle(&self) -> bool {
+    pub(super) fn is_usable(&self) -> bool {
         !self.over && !self.lane.is_down()
     }
 

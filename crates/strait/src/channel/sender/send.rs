@@ -208,7 +208,7 @@ impl End {
     #[inline]
     fn check_held(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
         self.born.check()?;
-        if tx.is_open() || tx.settle() { Ok(()) } else { self.check_open(tx, deadline) }
+        if tx.is_open() || tx.is_usable() { Ok(()) } else { self.check_open(tx, deadline) }
     }
 
     // Always inlined: it is the whole of two small functions, of which each is called for every message.
@@ -401,7 +401,7 @@ impl End {
         self.born.check()?;
         let mut tx =
             self.tx.lock_unless(deadline, || self.interruption()).inspect_err(|_| blocked_on::note(BlockedOn::Lock))?;
-        if !tx.is_open() && !tx.settle() {
+        if !tx.is_open() && !tx.is_usable() {
             self.check_open(&mut tx, deadline)?;
         }
         Ok(tx)
