@@ -1,40 +1,34 @@
 //! The state that the threads of a wait set share: the queue, the links, and how the threads sleep on them.
 
 mod driven;
+mod fds;
+mod links;
+mod queue;
 mod words;
 
-use std::collections::{BTreeMap, VecDeque};
-use std::ops::Bound;
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::collections::BTreeMap;
+use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 use std::time::{Duration, Instant};
 
-use super::EVENTS;
 use super::event::Event;
-use super::member::{Examined, Member};
+use super::member::Member;
 use crate::blocked_on;
 use crate::channel::NOWHERE;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::waiter::SLICE;
-use crate::link::liveness::{self, Watch};
-use crate::link::{InUse, Link, ListenerSet, PAUSE, SocketBlockedOn};
-use crate::os::epoll::Wanted;
+use crate::link::{ListenerSet, liveness};
 use crate::os::fork::Born;
-use crate::os::{self, epoll, socket};
+use crate::os::{self, epoll};
 use crate::signals;
 use crate::sync::unpoisoned;
 use crate::wake::before_sleep;
+use fds::FIRST_FD;
+use links::Used;
+use queue::Queue;
 use words::Slept;
-
-/// The most peer processes whose death one long sleep of a wait set watches for. Each watched process takes one
-/// descriptor of this process during the sleep.
-const WATCHED: usize = 64;
-
-/// The most links on which a wait collects notifications before looking at the queued members. With more links, the
-/// next call continues with the next links.
-const SOME_LINKS: usize = 8;
 
 /// The share of the waits of a wait set that also receive from the sockets, even if members are queued: one in this
 /// many. A wait does so too if the last receive from the sockets was [`SLICE`] ago: only a socket tells of a death, and
@@ -44,13 +38,6 @@ const SOCKETS_EVERY: u64 = 64;
 /// The time after which a wait set tries again an action that failed for lack of room in a socket, of descriptors or of
 /// memory.
 const RETRY: Duration = blocked_on::POLL_INTERVAL;
-
-/// The longest time for which a wait set ignores a link without any budget of idle wake-ups left.
-const LONGEST_PAUSE: Duration = Duration::from_millis(20);
-
-/// `REST`: a wait set ignores throttled links for this many times the time spent looking at the links. The looks then
-/// take a twentieth of the time, unless [`LONGEST_PAUSE`] makes the pause shorter.
-const REST: u32 = 19;
 
 /// The most times that a wait with [`Deadline::NOW`] starts over while peers keep notifying. Then the wait returns
 /// without an event, and leaves the notified members to the next wait.
@@ -64,10 +51,6 @@ const WAKE_FD: u64 = u64::MAX;
 /// retries. Links are reported under their numbers, all of them lower.
 const CLOCK: u64 = u64::MAX - 1;
 
-/// The least key under which the epoll instance of a wait set reports a descriptor of the program or of a listener.
-/// Links are reported under their numbers, which are lower.
-const FIRST_FD: u64 = 1 << 62;
-
 /// Returns the result of a wait that found no event: 0 events if the deadline has passed.
 ///
 /// # Errors
@@ -78,43 +61,6 @@ fn nothing(deadline: Deadline) -> Result<usize, Error> {
 
 fn now_in_milliseconds() -> u64 {
     os::coarse_time().as_millis() as u64
-}
-
-/// A link on which a wait set has members registered, with the state in which the set watches the link.
-#[derive(Debug)]
-pub(super) struct Used {
-    pub(super) link: InUse,
-    /// The number of registrations of the wait set's members on the link. When the last registration ends, the wait set
-    /// leaves the link.
-    count: usize,
-    /// Whether the wait set's epoll instance watches the link's socket for packets.
-    watched: bool,
-    /// Whether the wait set's epoll instance also reports when the link's socket has room to send.
-    awaits_room: bool,
-    /// Whether the wait set ignores the link until the set's timer expires, because the link has used up its budget of
-    /// idle wake-ups.
-    throttled: bool,
-    /// Whether the wait set does not watch the link's socket for [`RETRY`], because the next packet in the socket
-    /// cannot be taken now.
-    stuck: bool,
-}
-
-/// The queue of a wait set: the members that may be ready, at which the next wait looks.
-#[derive(Debug, Default)]
-pub(super) struct Queue {
-    pub(super) queue: VecDeque<Arc<Member>>,
-    /// The number of members in `queue` that were removed from the wait set after they were queued.
-    gone: usize,
-    /// Whether the wake fd of the wait set is readable: a thread has written to the wake fd, and no thread has reset it
-    /// since.
-    pub(super) signalled: bool,
-    /// The members at which the next wait looks again, because the peers could not be told how to notify these members.
-    later: Vec<Arc<Member>>,
-    /// Whether a thread sleeps on the words (futexes) of the wait set, or is about to: see [`words`].
-    on_word: bool,
-    /// Two empty vectors for reuse: the first for the members at which a thread looks, the second for the members that
-    /// go back into the queue.
-    spare: (Vec<Arc<Member>>, Vec<Arc<Member>>),
 }
 
 /// The state of a wait set, which its members and its waiting threads share.
@@ -130,7 +76,7 @@ pub(crate) struct SharedSet {
     pub(super) fds: Mutex<BTreeMap<u64, Arc<Member>>>,
     next_fd: AtomicU64,
     /// The number of the last link on which a wait collected notifications; the next wait begins at the link after it.
-    /// Used if there are more links than [`SOME_LINKS`].
+    /// Used only if one wait does not collect on all links.
     turn: AtomicU64,
     calls: AtomicU64,
     /// The time at which a thread last looked at the sockets, in milliseconds of [`os::coarse_time`].
@@ -209,139 +155,6 @@ impl SharedSet {
 
     pub(super) fn is_closed(&self) -> bool {
         self.closed.load(Ordering::Acquire)
-    }
-
-    /// Puts a member into the queue of the wait set, and wakes a thread that sleeps on the set or its event loop. Does
-    /// nothing if the set is closed.
-    pub(crate) fn push(&self, member: Arc<Member>) {
-        if self.is_closed() {
-            return;
-        }
-        let mut ready = unpoisoned(&self.ready);
-        ready.queue.push_back(member);
-        // Checked under the lock: a thread that is about to sleep counts itself as asleep before looking at the queue.
-        if self.is_armed() {
-            self.signal(&mut ready);
-        }
-    }
-
-    pub(super) fn signal(&self, ready: &mut Queue) {
-        if self.words.wake(ready) && !self.polled.load(Ordering::SeqCst) {
-            return;
-        }
-        if !std::mem::replace(&mut ready.signalled, true) {
-            epoll::signal(&self.wake_fd);
-        }
-    }
-
-    /// Counts `member`, which was removed from the wait set, as no longer in the set. The wait set's queue of ready
-    /// members may still hold removed members. If the removed members are more than [`EVENTS`], and more than half of
-    /// the queue, takes all removed members out of the queue.
-    pub(super) fn count_out(&self, member: &Member) {
-        self.count.fetch_sub(1, Ordering::Relaxed);
-        if member.is_queued() {
-            let mut ready = unpoisoned(&self.ready);
-            ready.gone += 1;
-            // Removed members are dropped when they come up in the queue. A program that adds and removes without
-            // waiting must not fill the queue.
-            if ready.gone > EVENTS && ready.gone > ready.queue.len() / 2 {
-                ready.queue.retain(|member| !member.is_out());
-                ready.gone = 0;
-            }
-        }
-    }
-
-    /// Counts one more registration of a member of the wait set on `link`. The first registration makes the set's epoll
-    /// instance watch the link's socket, and makes the link know the set.
-    pub(super) fn use_link(self: &Arc<Self>, link: &InUse) -> Result<(), Error> {
-        let mut links = unpoisoned(&self.links);
-        if let Some(used) = links.get_mut(&link.number()) {
-            used.count += 1;
-            return Ok(());
-        }
-        let mut watched = false;
-        if let Some(socket) = link.io().socket().filter(|_| !link.is_down()) {
-            epoll::add(&self.epoll, socket, link.number())?;
-            watched = true;
-        }
-        links.insert(
-            link.number(),
-            Used { link: link.clone(), count: 1, watched, awaits_room: false, throttled: false, stuck: false },
-        );
-        drop(links);
-        let this = Arc::downgrade(self);
-        link.add_set(this);
-        // A thread that sleeps on words would not be woken by the new link.
-        self.words.wake(&mut unpoisoned(&self.ready));
-        if link.is_down() {
-            self.link_down(link.number());
-        }
-        Ok(())
-    }
-
-    /// Counts one registration of a member of the wait set on `link` as ended. After the last registration, the set's
-    /// epoll instance no longer watches the link's socket, and the link forgets the wait set.
-    pub(super) fn leave_link(&self, link: &InUse) {
-        let mut links = unpoisoned(&self.links);
-        let Some(used) = links.get_mut(&link.number()) else { return };
-        used.count -= 1;
-        if used.count > 0 {
-            return;
-        }
-        let used = links.remove(&link.number()).expect("found just now");
-        if let Some(socket) = link.io().socket().filter(|_| used.watched) {
-            epoll::remove(&self.epoll, socket);
-        }
-        drop(links);
-        link.remove_set(self);
-    }
-
-    /// Returns a number under which the wait set's epoll instance can report one more descriptor.
-    pub(super) fn new_fd_number(&self) -> u64 {
-        self.next_fd.fetch_add(1, Ordering::Relaxed)
-    }
-
-    /// Makes the wait set's epoll instance watch the descriptor `fd`, for which `member` stands, under `number`. The
-    /// instance reports the descriptor only after a look at the member. Does nothing if another thread has removed the
-    /// member already.
-    pub(super) fn use_fd(&self, number: u64, fd: BorrowedFd<'_>, member: &Arc<Member>) -> Result<(), Error> {
-        let mut fds = unpoisoned(&self.fds);
-        // Checked under the lock: the removing thread marks the member as removed before it takes the lock.
-        if member.is_out() {
-            return Ok(());
-        }
-        epoll::add_once(&self.epoll, fd, number, Wanted { readable: false, writable: false })?;
-        fds.insert(number, member.clone());
-        drop(fds);
-        // A thread that sleeps on words would not be woken by the new descriptor.
-        self.words.wake(&mut unpoisoned(&self.ready));
-        Ok(())
-    }
-
-    /// Makes the wait set's epoll instance report the descriptor `fd`, which it watches under `number`, once more.
-    ///
-    /// # Errors
-    /// [`Error::NotInSet`] if another thread has removed the descriptor. The descriptor may be in the wait set again
-    /// under another number; the call leaves that registration as it is.
-    pub(super) fn await_fd(&self, number: u64, fd: BorrowedFd<'_>, wanted: Wanted) -> Result<(), Error> {
-        let fds = unpoisoned(&self.fds);
-        if !fds.contains_key(&number) {
-            return Err(Error::NotInSet);
-        }
-        epoll::watch_once(&self.epoll, fd, number, wanted)
-    }
-
-    /// Makes the wait set's epoll instance stop watching the descriptor `fd`, reported under `number`. Does nothing if
-    /// the instance does not watch the descriptor under this number. Does nothing in a child of `fork`, whose epoll
-    /// instance is the parent's.
-    pub(super) fn leave_fd(&self, number: u64, fd: BorrowedFd<'_>) {
-        if self.born.is_elsewhere() {
-            return;
-        }
-        let mut fds = unpoisoned(&self.fds);
-        if fds.remove(&number).is_some() {
-            epoll::remove(&self.epoll, fd);
-        }
     }
 
     pub(super) fn wait(&self, events: &mut Vec<Event>, limit: usize, deadline: Deadline) -> Result<usize, Error> {
@@ -442,179 +255,6 @@ impl SharedSet {
             || unpoisoned(&self.links).values().any(|used| !used.throttled && used.link.has_notified())
     }
 
-    /// Makes the wake fd of the wait set unreadable, if the wait set's queue of ready members is empty. Returns two
-    /// answers: whether the queue is empty, and whether there are members (in [`Queue::later`]) at which the next wait
-    /// looks again.
-    pub(super) fn reset_wake_fd(&self) -> (bool, bool) {
-        let mut ready = unpoisoned(&self.ready);
-        let idle = ready.queue.is_empty();
-        if idle && std::mem::take(&mut ready.signalled) {
-            epoll::reset(&self.wake_fd);
-        }
-        (idle, !ready.later.is_empty())
-    }
-
-    /// For each link that is not throttled, writes into this process's notification area that this process sleeps.
-    /// Returns whether a peer has notified a member that is not collected yet.
-    pub(super) fn arm(&self) -> bool {
-        let links = unpoisoned(&self.links);
-        let heard = || links.values().filter(|used| !used.throttled);
-        heard().for_each(|used| used.link.arm());
-        let mut notified = false;
-        let mut over_budget = Vec::new();
-        for used in heard().filter(|used| used.link.has_notified()) {
-            notified = true;
-            // If the notification was for something, the coming events make up for the count.
-            if used.link.woken_for_nothing() {
-                over_budget.push(used.link.number());
-            }
-        }
-        drop(links);
-        over_budget.into_iter().for_each(|number| self.throttle(number));
-        notified
-    }
-
-    /// Throttles the link with the number `number`: the wait set ignores the link until the set's timer expires, after
-    /// [`LONGEST_PAUSE`] or less. Does nothing if there is no timer.
-    pub(super) fn throttle(&self, number: u64) {
-        let mut links = unpoisoned(&self.links);
-        let first = links.values().all(|used| !used.throttled);
-        // Links that are throttled before the timer expires end their throttling at the same time. Without a timer the
-        // link is not throttled.
-        if first && !self.set_clock(self.pause()) {
-            return;
-        }
-        if let Some(used) = links.get_mut(&number) {
-            used.throttled = true;
-            self.unwatch(used);
-        }
-    }
-
-    /// Returns how long the wait set ignores a throttled link: at least [`PAUSE`], and [`REST`] times the time that the
-    /// set's threads spent since the last such pause, at most [`LONGEST_PAUSE`]. So a link that is throttled again and
-    /// again costs little, however long each look takes.
-    fn pause(&self) -> Duration {
-        let spent = unpoisoned(&self.unthrottled).map_or(Duration::ZERO, |since| since.elapsed());
-        // If the last throttling was longer ago, no single look has caused the present throttling.
-        if spent < LONGEST_PAUSE { (spent * REST).clamp(PAUSE, LONGEST_PAUSE) } else { PAUSE }
-    }
-
-    fn unwatch(&self, used: &mut Used) {
-        used.awaits_room = false;
-        if std::mem::take(&mut used.watched)
-            && let Some(socket) = used.link.io().socket()
-        {
-            epoll::remove(&self.epoll, socket);
-        }
-    }
-
-    /// Makes the wait set's epoll instance watch the socket of the link `used` again, if it does not and the link is
-    /// up. Returns `false` if the kernel refuses.
-    fn watch(&self, used: &mut Used) -> bool {
-        let Some(socket) = used.link.io().socket().filter(|_| !used.link.is_down() && !used.watched) else {
-            return true;
-        };
-        used.watched = epoll::add(&self.epoll, socket, used.link.number()).is_ok();
-        used.watched
-    }
-
-    /// Handles a stuck link, whose next packet cannot be taken now: makes one member on the link report the fact. Also
-    /// stops watching the link's socket for [`RETRY`], because the socket stays readable.
-    fn leave_alone(&self, link: &InUse) {
-        if let Some(used) = unpoisoned(&self.links).get_mut(&link.number()) {
-            used.stuck = true;
-            self.unwatch(used);
-        }
-        unpoisoned(&self.retry).get_or_insert_with(|| Instant::now() + RETRY);
-        link.some_members_of(self).iter().any(|member| member.report_trouble(link));
-    }
-
-    pub(super) fn is_stuck(&self) -> bool {
-        unpoisoned(&self.retry).is_some()
-    }
-
-    /// Makes the wait set's epoll instance watch the sockets of stuck links again, if [`RETRY`] has passed since a link
-    /// got stuck.
-    fn watch_stuck(&self) {
-        let mut retry = unpoisoned(&self.retry);
-        if retry.is_none_or(|retry| Instant::now() < retry) {
-            return;
-        }
-        *retry = None;
-        for used in unpoisoned(&self.links).values_mut().filter(|used| used.stuck) {
-            used.stuck = !used.throttled && !self.watch(used);
-            if used.stuck {
-                *retry = Some(Instant::now() + RETRY);
-            }
-        }
-    }
-
-    /// Ends the throttling of all throttled links of the wait set. Called when the set's timer has expired. A link
-    /// whose socket cannot be watched now stays throttled for [`RETRY`].
-    pub(super) fn unthrottle(&self) {
-        let Some(clock) = self.clock.get() else { return };
-        epoll::reset(clock);
-        *unpoisoned(&self.unthrottled) = Some(Instant::now());
-        let mut failed = false;
-        for used in unpoisoned(&self.links).values_mut().filter(|used| used.throttled) {
-            used.throttled = !used.stuck && !self.watch(used);
-            failed |= used.throttled;
-        }
-        if failed {
-            epoll::set_timer(clock, RETRY);
-        }
-    }
-
-    /// Tries again to send the unsent packets of all links of the wait set. Returns whether a link still has unsent
-    /// packets, for which its peer may be waiting. Makes the epoll instance report when a full socket has room again.
-    pub(super) fn has_unsent(&self) -> bool {
-        let mut links = unpoisoned(&self.links);
-        let mut has_unsent = false;
-        for used in links.values_mut() {
-            match used.link.unsent() {
-                None => {}
-                Some(blocked) => {
-                    has_unsent = true;
-                    if blocked == SocketBlockedOn::Room {
-                        self.watch_for_room(used);
-                    }
-                }
-            }
-        }
-        has_unsent
-    }
-
-    /// Makes the wait set's descriptor readable when the socket of `link` has room. Does nothing if no member of the
-    /// set is registered on the link.
-    pub(crate) fn await_socket(&self, link: &Link) {
-        if let Some(used) = unpoisoned(&self.links).get_mut(&link.number()) {
-            self.watch_for_room(used);
-        }
-        // A thread that sleeps on words would not be woken by room in the socket.
-        self.words.wake(&mut unpoisoned(&self.ready));
-    }
-
-    fn watch_for_room(&self, used: &mut Used) {
-        if used.watched
-            && !used.awaits_room
-            && let Some(socket) = used.link.io().socket()
-        {
-            used.awaits_room = epoll::watch(&self.epoll, socket, used.link.number(), true);
-        }
-    }
-
-    /// Makes the epoll instance no longer report room in the socket of the link with the number `number`, if the socket
-    /// has room now. Called when epoll has reported the socket.
-    fn watch_for_room_no_more(&self, number: u64) {
-        if let Some(used) = unpoisoned(&self.links).get_mut(&number)
-            && used.awaits_room
-            && used.link.is_writable()
-            && let Some(socket) = used.link.io().socket()
-        {
-            used.awaits_room = !epoll::watch(&self.epoll, socket, number, false);
-        }
-    }
-
     /// Makes the wait set's descriptor readable after [`RETRY`] at the latest: the next wait tries again an action that
     /// failed and whose success no event announces, such as a send to a full socket.
     pub(super) fn look_again_later(&self) {
@@ -643,82 +283,6 @@ impl SharedSet {
         }
     }
 
-    pub(super) fn collect(&self) {
-        unpoisoned(&self.links).values().filter(|used| !used.throttled).for_each(|used| used.link.collect());
-    }
-
-    /// Puts the members that peers have notified, on up to [`SOME_LINKS`] links of the wait set, into the wait set's
-    /// queue of ready members. The next call takes the next links.
-    pub(super) fn collect_some(&self) {
-        let links = unpoisoned(&self.links);
-        let had_events = self.had_events.load(Ordering::Relaxed);
-        if had_events {
-            self.had_events.store(false, Ordering::Relaxed);
-        }
-        let look_at = |used: &Used| {
-            if had_events {
-                used.link.woken();
-            }
-            if !used.throttled {
-                used.link.collect();
-            }
-        };
-        if links.len() <= SOME_LINKS {
-            links.values().for_each(look_at);
-            return;
-        }
-        let turn = self.turn.load(Ordering::Relaxed);
-        let after = links.range((Bound::Excluded(turn), Bound::Unbounded));
-        for (number, used) in after.chain(links.iter()).take(SOME_LINKS) {
-            look_at(used);
-            self.turn.store(*number, Ordering::Relaxed);
-        }
-    }
-
-    /// Looks at the queued members of the wait set, and adds an event for each ready member to `events`, until there
-    /// are `limit` events. Each member is reported at most once in one call.
-    pub(super) fn take_ready(&self, events: &mut Vec<Event>, limit: usize) {
-        let mut ready = unpoisoned(&self.ready);
-        let Queue { queue, later, .. } = &mut *ready;
-        queue.extend(later.drain(..).filter(|member| member.set_queued()));
-        let mut left = queue.len();
-        if left == 0 {
-            return;
-        }
-        let (mut batch, mut again) = std::mem::take(&mut ready.spare);
-        let mut later = Vec::new();
-        while left > 0 && events.len() < limit {
-            let count = left.min(limit - events.len()).min(EVENTS).min(ready.queue.len());
-            left = if count == 0 { 0 } else { left - count };
-            batch.extend(ready.queue.drain(..count));
-            drop(ready);
-            for member in batch.drain(..) {
-                match member.examine() {
-                    Examined::Event { event, again: level } => {
-                        events.push(event);
-                        if level {
-                            again.push(member);
-                        }
-                    }
-                    Examined::Nothing => {}
-                    Examined::Retry => later.push(member),
-                }
-            }
-            ready = unpoisoned(&self.ready);
-        }
-        // Queued again only now, so that no member is reported twice in one call.
-        for member in again.drain(..) {
-            if member.set_queued() {
-                ready.queue.push_back(member);
-            }
-        }
-        if !ready.queue.is_empty() && self.is_armed() {
-            self.signal(&mut ready);
-        }
-        ready.later.append(&mut later);
-        ready.spare = (batch, again);
-    }
-
     /// Sleeps in epoll for at most `limit` (`None`: without a limit), and receives what arrived in the links' sockets.
     /// A sleep longer than [`liveness::LONG`] also watches the peers' processes. `may_wait` says whether the call may
     /// wait for another receiving thread. Returns whether a descriptor was ready or a peer had died.
@@ -741,31 +305,6 @@ impl SharedSet {
         }
         let found = self.drain_found(&mut asleep, Some(Duration::ZERO), may_wait)?;
         Ok(found || !died.is_empty())
-    }
-
-    /// Sleeps until the wait set's epoll instance reports something, for at most `limit` (`None`: without a limit).
-    /// Also watches up to [`WATCHED`] peer processes. Returns the numbers of the links whose peer process has died
-    /// although the socket is open; these links are down then.
-    pub(super) fn watch_processes(&self, limit: Option<Duration>) -> Result<Vec<u64>, Error> {
-        let up = |(number, used): (&u64, &Used)| (!used.link.is_down()).then(|| (*number, used.link.clone()));
-        let links: Vec<_> = unpoisoned(&self.links).iter().filter_map(up).collect();
-        let (mut died, mut watched) = (Vec::new(), Vec::new());
-        for (number, link) in links.into_iter().take(WATCHED) {
-            match link.watch() {
-                Watch::Died => died.push(number),
-                Watch::Lives(process) => watched.push((number, link, process)),
-                Watch::Unknown => {}
-            }
-        }
-        if died.is_empty() {
-            let processes: Vec<_> = watched.iter().map(|(.., process)| process.as_fd()).collect();
-            let ended = socket::wait_any(self.epoll.as_fd(), &processes, limit)?;
-            for (number, link, _) in ended.into_iter().map(|index| &watched[index]) {
-                link.fail(Error::PeerClosed);
-                died.push(*number);
-            }
-        }
-        Ok(died)
     }
 
     pub(super) fn drain_found(
@@ -835,14 +374,13 @@ mod tests {
     use rustix::event::epoll::{EventData, EventFlags};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-    use super::super::member::{Subject, Terms};
     use super::super::{Interest, Mode, WaitSet};
     use super::*;
     use crate::channel::Channel;
     use crate::link::{hung_up, linked};
-    use crate::wake::watched_fd::WatchedFd;
+    use crate::os::socket;
 
-    fn is_readable(set: &SharedSet) -> bool {
+    pub(super) fn is_readable(set: &SharedSet) -> bool {
         poll(&mut [PollFd::new(&set.epoll, PollFlags::IN)], Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).unwrap() == 1
     }
 
@@ -913,50 +451,6 @@ mod tests {
             set.add(&end, 1, Interest::Readable, Mode::Level).unwrap();
             assert_eq!(yields_of(|events, deadline| set.wait(events, deadline)), yields);
         }
-    }
-
-    #[test]
-    fn a_thread_that_sleeps_on_words_is_told_of_a_full_socket() {
-        let set = Arc::new(SharedSet::new().unwrap());
-        let [link, _peer] = linked();
-        set.use_link(&link).unwrap();
-        unpoisoned(&set.ready).on_word = true;
-        set.await_socket(&link);
-        assert!(!unpoisoned(&set.ready).on_word);
-        set.leave_link(&link);
-    }
-
-    #[test]
-    fn a_set_that_comes_to_a_link_looks_at_what_was_notified_before() {
-        let set = Arc::new(SharedSet::new().unwrap());
-        let [link, peer] = linked();
-        link.drain(false).unwrap();
-        assert!(peer.notify(5));
-        set.use_link(&link).unwrap();
-        assert!(is_readable(&set));
-        set.leave_link(&link);
-    }
-
-    /// Shows that a member leaves nothing in the set if another thread removes the member during the add.
-    #[test]
-    fn a_descriptor_that_is_removed_before_it_is_watched_leaves_nothing() {
-        let set = Arc::new(SharedSet::new().unwrap());
-        let fd = WatchedFd::new(epoll::wake_fd().unwrap()).unwrap();
-        let member = |number| {
-            let terms = Terms::new(1, Interest::Readable, Mode::Level);
-            let member = Member::new(&set, Subject::Fd { fd: Arc::downgrade(&fd), number }, terms, None);
-            fd.join_set(member.clone()).unwrap();
-            set.count.fetch_add(1, Ordering::Relaxed);
-            member
-        };
-        let removed = member(FIRST_FD);
-        fd.leave_set(&*removed);
-        set.use_fd(FIRST_FD, fd.as_fd(), &removed).unwrap();
-        assert!(unpoisoned(&set.fds).is_empty());
-        let added = member(FIRST_FD + 1);
-        set.use_fd(FIRST_FD + 1, fd.as_fd(), &added).unwrap();
-        fd.leave_set(&*added);
-        assert!(unpoisoned(&set.fds).is_empty());
     }
 
     #[test]
