@@ -427,7 +427,7 @@ pub extern "C" fn strait_status_text(status: i32) -> *const c_char {
         5 => c"too many handles",
         6 => c"buffer too small",
         7 => c"bad handle",
-        8 => c"an end of a channel cannot be sent over that channel",
+        8 => c"an end of a channel cannot be sent over that channel, nor to an end that lies in a message for it",
         9 => c"in a wait set already",
         10 => c"not in this wait set",
         11 => c"descriptors did not arrive",

@@ -51,7 +51,9 @@ pub enum Error {
     },
     /// A descriptor in the message is not open in this process. Nothing was sent.
     BadHandle,
-    /// An end of a channel cannot be sent over its own channel, nor fused with its own other end. Nothing was changed.
+    /// An end of a channel cannot be sent over its own channel, nor fused with its own other end. Nor can the end be sent
+    /// to an end of this process that lies in a message which only the sent end could receive: both would be lost.
+    /// Nothing was changed.
     OwnChannel,
     /// The region cannot be written to, or sealed, through the given handle or mapping.
     ReadOnly,
@@ -301,8 +303,8 @@ impl fmt::Display for Error {
             ),
             Self::OwnChannel => write!(
                 f,
-                "an end of a channel cannot be sent over that channel, nor be fused with its other end: nothing was \
-                 changed; send it over another channel"
+                "an end of a channel cannot be sent over that channel, nor to an end that lies in a message for it, nor \
+                 be fused with its other end: nothing was changed; send it over another channel"
             ),
             Self::ReadOnly => write!(
                 f,

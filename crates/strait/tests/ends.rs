@@ -283,6 +283,36 @@ fn an_end_cannot_go_over_its_own_channel() {
     assert_eq!(b.recv().unwrap().bytes(), b"still there");
 }
 
+/// Shows that an end is refused if the message would lie, directly or through other messages, in a message that only the
+/// sent end can receive. No end would be left that could receive it, so the ends would hold each other for ever.
+#[test]
+fn an_end_cannot_be_sent_to_an_end_that_lies_in_a_message_for_it() {
+    for between in 0..3 {
+        let (to_first, first) = Channel::pair().unwrap();
+        let (to_last, last) = Channel::pair().unwrap();
+        // `last` lies in a message for the next end, and so on; the outermost of these messages is for `first`.
+        let mut inner = last;
+        for _ in 0..between {
+            let (to_next, next) = Channel::pair().unwrap();
+            send_end(&to_next, inner);
+            inner = next;
+        }
+        send_end(&to_first, inner);
+        let failed = to_last.send(Outgoing::new(b"kept").handle(first)).unwrap_err();
+        assert_eq!(failed.error, Error::OwnChannel, "{between} messages between");
+        let first = failed.handles.into_iter().next().unwrap().into_channel().unwrap();
+
+        // As soon as the program holds the receiving end again, the message is like any other.
+        let mut held = recv_end(&first);
+        for _ in 0..between {
+            held = recv_end(&held);
+        }
+        send_end(&to_last, first);
+        to_first.send(b"still there").unwrap();
+        assert_eq!(recv_end(&held).recv().unwrap().bytes(), b"still there");
+    }
+}
+
 #[test]
 fn an_end_that_cannot_be_sent_comes_back_whole() {
     // In a process of its own no other process has a copy of the dead peer's socket.

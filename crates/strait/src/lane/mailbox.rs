@@ -48,6 +48,8 @@ pub(crate) struct Left {
     /// Whether the record of the message has not been committed yet. The sending thread takes the parcel back if it
     /// cannot commit the message.
     is_uncommitted: bool,
+    /// The tokens of the rings that the channel ends in the parcel read.
+    read_by_ends: Vec<u128>,
     /// The retention mark for channel ends in the parcel; `None` if there are none. The channel ends may lie in the
     /// mailbox until the end that receives them arrives in this process.
     _in_transit: Option<InTransit>,
@@ -59,6 +61,9 @@ pub(crate) struct Mailbox {
     /// The parcels, by the token of the ring and the number of the message.
     parcels: BTreeMap<(u128, u64), Left>,
     memories: BTreeMap<MemoryKey, Arc<Mapping>>,
+    /// For each channel end in a parcel, by the token of the ring that the end reads: the token of the ring whose parcel
+    /// holds the end.
+    places: BTreeMap<u128, u128>,
     /// The sizes of the values that lie here in committed messages.
     sizes: Sizes,
 }
@@ -161,7 +166,8 @@ impl Mailbox {
     }
 
     /// Leaves `parcel` for the receiver of the message with the number `message` in the ring with this token.
-    /// `in_transit` is the retention mark for channel ends in the parcel. Unless `is_committed`, the caller is about to
+    /// `in_transit` is the retention mark for channel ends in the parcel, and `read_by_ends` are the tokens of the rings
+    /// that these ends read. Unless `is_committed`, the caller is about to
     /// [commit](Self::committed) the message. Returns the parcel that lay there before, for the caller to drop without
     /// a lock: only a peer that shares the memory of both ends can have caused that. Otherwise returns `None`.
     #[must_use]
@@ -171,19 +177,41 @@ impl Mailbox {
         message: u64,
         parcel: Box<dyn Parcel>,
         in_transit: Option<InTransit>,
+        read_by_ends: Vec<u128>,
         is_committed: bool,
     ) -> Option<Left> {
-        let left = Left { size: parcel.size(), parcel, is_uncommitted: !is_committed, _in_transit: in_transit };
+        let size = parcel.size();
+        let left = Left { parcel, size, is_uncommitted: !is_committed, read_by_ends, _in_transit: in_transit };
+        let old = self.remove((token, message));
         if is_committed {
             self.sizes.add(token, left.size);
         }
-        let old = self.parcels.insert((token, message), left)?;
-        self.uncount(token, &old);
-        Some(old)
+        self.places.extend(left.read_by_ends.iter().map(|ring| (*ring, token)));
+        self.parcels.insert((token, message), left);
+        old
     }
 
-    /// Subtracts the size of a parcel that lies here no more, if the message of the parcel was committed.
+    /// Returns whether a message to the ring with this token would lie, directly or through other messages, in a message
+    /// that only an end that reads one of `rings` can receive.
+    ///
+    /// If that end is sent in the message, no end is left that could receive the message or that end: the two would
+    /// hold each other for ever.
+    pub(crate) fn lies_within(&self, token: u128, rings: &[u128]) -> bool {
+        let outer = std::iter::successors(Some(token), |ring| self.places.get(ring).copied());
+        // Ends that another process has sent here may lie in each other already.
+        outer.take(self.places.len() + 1).any(|ring| rings.contains(&ring))
+    }
+
+    /// Takes back what was noted of a parcel that lies here no more: the places of its ends, and its size if its message
+    /// was committed.
     fn uncount(&mut self, token: u128, left: &Left) {
+        for ring in &left.read_by_ends {
+            if let Entry::Occupied(place) = self.places.entry(*ring)
+                && *place.get() == token
+            {
+                place.remove();
+            }
+        }
         if !left.is_uncommitted {
             self.sizes.subtract(token, left.size);
         }
@@ -342,7 +370,7 @@ mod tests {
     fn sizes_of_values_count_as_long_as_the_values_are_here() {
         let mut mailbox = Mailbox::default();
         let leave = |mailbox: &mut Mailbox, token, message, size, is_committed| {
-            mailbox.leave(token, message, Box::new(Sized(size)), None, is_committed).is_some()
+            mailbox.leave(token, message, Box::new(Sized(size)), None, Vec::new(), is_committed).is_some()
         };
         leave(&mut mailbox, 1, 7, 100, true);
         leave(&mut mailbox, 1, 8, 20, false);
@@ -374,7 +402,7 @@ mod tests {
     fn what_no_end_will_receive_is_discarded_unless_its_message_is_not_committed_yet() {
         let mut mailbox = Mailbox::default();
         for (token, message) in [(1, 7), (1, 8), (2, 7)] {
-            assert!(mailbox.leave(token, message, Box::new(Handles(2)), None, false).is_none());
+            assert!(mailbox.leave(token, message, Box::new(Handles(2)), None, Vec::new(), false).is_none());
         }
         mailbox.leave_memory(MemoryKey::Block(1, 0), Mapping::private(4096).unwrap());
         mailbox.committed(1, 7);
@@ -388,6 +416,30 @@ mod tests {
         assert!(mailbox.take(2, 7, 2).is_some() && mailbox.is_empty());
     }
 
+    #[test]
+    fn a_message_lies_within_the_rings_whose_ends_hold_the_end_that_would_receive_it() {
+        let mut mailbox = Mailbox::default();
+        let leave = |mailbox: &mut Mailbox, token, message, rings: &[u128]| {
+            drop(mailbox.leave(token, message, Box::new(Handles(1)), None, rings.to_vec(), true));
+        };
+        // The end that reads ring 1 lies in a message to ring 2, and the end that reads ring 2 in a message to ring 3.
+        leave(&mut mailbox, 2, 7, &[1]);
+        leave(&mut mailbox, 3, 7, &[2, 9]);
+        for within in [1, 2, 3] {
+            assert!(mailbox.lies_within(1, &[8, within]), "{within}");
+        }
+        assert!(!mailbox.lies_within(1, &[9]) && !mailbox.lies_within(3, &[1, 2]));
+        // Ends that lie in each other do not make the search endless.
+        leave(&mut mailbox, 1, 7, &[3]);
+        assert!(!mailbox.lies_within(1, &[8]));
+        // A parcel that is taken or replaced holds its ends no more.
+        leave(&mut mailbox, 1, 7, &[]);
+        drop(mailbox.take(2, 7, 1));
+        assert!(!mailbox.lies_within(1, &[2]) && mailbox.lies_within(2, &[3]));
+        drop(mailbox.retract(1..=3));
+        assert!(mailbox.is_empty() && mailbox.places.is_empty());
+    }
+
     /// Shows that a retention mark is dropped without the lock of the mailbox. Here the mark is the last holder of a
     /// link with an arena, and a dropped arena discards the mailbox entries of its rings.
     #[test]
@@ -399,7 +451,7 @@ mod tests {
             (Arc::downgrade(&arena), InTransit::counted(true).unwrap().with([Arc::clone(&link)]));
         drop((link, arena, name));
         assert!(dropped.strong_count() > 0, "the mark holds the link, and the link its arena");
-        assert!(mailbox().leave(TOKEN, 0, Box::new(Handles(1)), Some(in_transit), true).is_none());
+        assert!(mailbox().leave(TOKEN, 0, Box::new(Handles(1)), Some(in_transit), Vec::new(), true).is_none());
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || tell.send(take(TOKEN, 0, 1).is_some()));
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(true));

@@ -3,6 +3,7 @@
 use super::Tx;
 use crate::channel::End;
 use crate::channel::message::MessageExtras;
+use crate::channel::transfer::in_transit;
 use crate::lane::mailbox::{self, mailbox};
 use crate::lane::retention;
 use crate::link::Amount;
@@ -50,7 +51,8 @@ pub(in crate::channel) fn leave(
     is_committed: bool,
 ) {
     let is_in_transit = in_transit.is_some() && !tx.lane.is_other_here();
-    let old = mailbox().leave(tx.lane.token_out(), message, extras, in_transit, is_committed);
+    let read_by_ends = in_transit::rings_read_by(extras.ends());
+    let old = mailbox().leave(tx.lane.token_out(), message, extras, in_transit, read_by_ends, is_committed);
     drop(old);
     if is_in_transit {
         // Links that only these handles use may now be unreachable; such links are closed.

@@ -23,6 +23,7 @@ use crate::channel::{Channel, End, Watcher};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
+use crate::lane::mailbox::mailbox;
 use crate::link::{Amount, Attachments};
 use crate::os::memory;
 use crate::ring::{CELL, Header, RecordKind, longest_payload};
@@ -356,6 +357,10 @@ impl End {
             {
                 return Err(Error::BadHandle);
             }
+        }
+        let rings = in_transit::rings_read_by(handles.iter().filter_map(Handle::as_end));
+        if mailbox().lies_within(tx.lane.token_out(), &rings) {
+            return Err(Error::OwnChannel);
         }
         let count = handles.len();
         self.wait_for_quotas(tx, 0, 0, deadline)?;

@@ -38,6 +38,11 @@ fn used_by(ends: impl Iterator<Item = Arc<End>>) -> Vec<Arc<Link>> {
     lanes.iter().flat_map(|lane| lane.links()).map(|link| Arc::clone(link)).collect()
 }
 
+/// Returns the tokens of the rings that these ends read. Leaves out an end whose receiving lock another thread holds.
+pub(in crate::channel) fn rings_read_by<'a>(ends: impl Iterator<Item = &'a Arc<End>>) -> Vec<u128> {
+    ends.filter_map(|end| Some(end.rx.lock(Deadline::NOW).ok()?.lane.token_in())).collect()
+}
+
 /// Collects the links used by ends among the handles of a message to an end in this process. Such links do not count as
 /// in use while the receiving end is in transit. `here` says that the receiving end is certainly in this process.
 /// Returns `None` if there are no ends among the handles, or if `here` is `true` and this process has no other
