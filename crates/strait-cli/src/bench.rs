@@ -271,7 +271,9 @@ fn one(mechanism: Mechanism, size: usize, iterations: u64) -> Result<ExitCode> {
 fn one_figure(figure: &Figure, iterations: u64) -> Result<ExitCode> {
     let (Some(summary), Some(report)) = (figure.summary, figure.middle()) else {
         return Err(match &figure.state {
-            State::Broken(why) | State::Lacking(why) => Trouble::new(why.clone()),
+            State::Broken(why) | State::Lacking(why) => {
+                Trouble::new(format!("{}: {why}", figure.work.mechanism.name()))
+            }
             _ => Trouble::new("nothing was measured"),
         });
     };

@@ -230,6 +230,23 @@ fn a_program_without_the_suites_says_how_to_get_them() {
     }
 }
 
+#[cfg(not(feature = "suites"))]
+#[test]
+fn a_mechanism_that_the_program_lacks_is_named() {
+    let output = strait(&["bench", "-m", "64", "-i", "200", "-n", "posix-queue"]);
+    assert!(!output.status.success());
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("posix-queue: ") && said.contains("--features suites"), "{said}");
+}
+
+#[test]
+fn every_name_of_the_older_program_is_measured() {
+    for name in ["message_queue", "named_pipe", "pipe", "shm", "unix_socket"] {
+        let output = strait(&["bench", "-m", "64", "-i", "200", "-n", name]);
+        assert!(output.status.success(), "{name}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
 #[cfg(feature = "report")]
 #[test]
 fn results_become_a_page() {

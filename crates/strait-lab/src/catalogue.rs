@@ -31,7 +31,8 @@ macro_rules! entry {
 }
 
 /// Defines a constant for each mechanism, and the list of them all. A program without the feature `suites` knows those
-/// marked with `=> suites` by their names alone: the loops of all mechanisms take most of the time of a build.
+/// marked with `=> suites` by their names alone: the loops of all mechanisms take most of the time of a build. The
+/// mechanisms with [`ALIASES`] are in every program.
 macro_rules! catalogue {
     ($($(#[doc = $doc:literal])* $(#[cfg($cfg:meta)])? $name:ident: $end:ty $(=> $suites:ident)?;)*) => {
         impl Mechanism {
@@ -71,11 +72,11 @@ catalogue! {
     /// Two pipes.
     PIPE: Pipe;
     /// Two named pipes.
-    FIFO: Fifo => suites;
+    FIFO: Fifo;
     /// A pair of Unix stream sockets.
     STREAM: Stream;
     /// Unix stream sockets that were connected by a name.
-    STREAM_NAMED: Stream<Named> => suites;
+    STREAM_NAMED: Stream<Named>;
     /// A pair of Unix datagram sockets.
     DATAGRAM: Packets<Datagrams> => suites;
     /// Unix datagram sockets that were connected by names.
@@ -85,7 +86,7 @@ catalogue! {
     /// Unix seqpacket sockets that were connected by a name.
     SEQPACKET_NAMED: Packets<Sequenced, Named> => suites;
     /// Two System V message queues.
-    SYSV_QUEUE: SysvQueue => suites;
+    SYSV_QUEUE: SysvQueue;
     /// Two POSIX message queues.
     POSIX_QUEUE: PosixQueue => suites;
     /// Rings in System V shared memory, polled.
@@ -95,7 +96,7 @@ catalogue! {
     /// Rings in System V shared memory, with System V semaphores.
     SYSV_SHM_SEM: Shm<carrier::Sysv, SysvSemaphores> => suites;
     /// Rings in POSIX shared memory, polled.
-    POSIX_SHM_SPIN: Shm<carrier::Posix, Spin> => suites;
+    POSIX_SHM_SPIN: Shm<carrier::Posix, Spin>;
     /// Rings in POSIX shared memory, with futexes.
     POSIX_SHM_FUTEX: Shm<carrier::Posix, FutexBell> => suites;
     /// Rings in POSIX shared memory, with POSIX semaphores.
