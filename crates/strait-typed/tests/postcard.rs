@@ -119,6 +119,32 @@ fn every_kind_of_field_has_the_same_bytes() {
 }
 
 #[test]
+fn a_field_that_is_left_out_is_an_error() {
+    #[derive(Serialize)]
+    struct Sparse {
+        first: u8,
+        #[serde(skip_serializing_if = "Option::is_none")]
+        second: Option<u8>,
+        third: u8,
+    }
+    #[derive(Serialize)]
+    enum Choice {
+        One {
+            #[serde(skip_serializing_if = "Vec::is_empty")]
+            list: Vec<u8>,
+        },
+    }
+    let (near, _far) = Typed::<(Sparse, Choice), ()>::pair().unwrap();
+    let refused = |second, list| {
+        near.send(&(Sparse { first: 1, second, third: 3 }, Choice::One { list })).unwrap_err().to_string()
+    };
+    assert!(refused(None, vec![1]).contains("the field `second` is left out"));
+    assert!(refused(Some(2), vec![]).contains("the field `list` is left out"));
+    let kept = (Sparse { first: 1, second: Some(2), third: 3 }, Choice::One { list: vec![1] });
+    assert_eq!(encoded(&kept), [1, 1, 2, 3, 0, 1, 1]);
+}
+
+#[test]
 fn a_char_is_exactly_one_character() {
     assert_eq!(<Postcard as Decode<'_, char>>::decode(&[2, 0xC3, 0x9F]), Ok('ß'));
     // The crate `postcard` ignores the second character.

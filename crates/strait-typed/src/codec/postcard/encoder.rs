@@ -276,7 +276,7 @@ fn reason(failed: Option<Error>) -> Error {
 }
 
 macro_rules! parts {
-    ($($compound:ident $method:ident($($name:ty)?);)*) => {$(
+    ($($compound:ident $method:ident($($name:ty)?) $($skip:ident)?;)*) => {$(
         impl<'o, 'c> ser::$compound for Parts<'o, 'c> {
             type Ok = Encoder<'o, 'c>;
             type Error = Error;
@@ -285,6 +285,17 @@ macro_rules! parts {
             fn $method<T: Serialize + ?Sized>(&mut self, $(_: $name,)? value: &T) -> Result<(), Error> {
                 self.add(|encoder| value.serialize(encoder))
             }
+
+            $(
+                /// A receiver cannot see that a field is missing, and would read the next field in its place.
+                #[cold]
+                fn $skip(&mut self, name: &'static str) -> Result<(), Error> {
+                    Err(Error::new(format!(
+                        "the field `{name}` is left out (skip_serializing_if), and Postcard has no names of fields: use \
+                         another codec for this type"
+                    )))
+                }
+            )?
 
             #[inline(always)]
             fn end(self) -> Encoded<'o, 'c> {
@@ -299,8 +310,8 @@ parts! {
     SerializeTuple serialize_element();
     SerializeTupleStruct serialize_field();
     SerializeTupleVariant serialize_field();
-    SerializeStruct serialize_field(&'static str);
-    SerializeStructVariant serialize_field(&'static str);
+    SerializeStruct serialize_field(&'static str) skip_field;
+    SerializeStructVariant serialize_field(&'static str) skip_field;
 }
 
 impl<'o, 'c> ser::SerializeMap for Parts<'o, 'c> {
