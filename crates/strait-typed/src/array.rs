@@ -223,7 +223,9 @@ impl Array {
         }
     }
 
-    /// Returns the elements in the order in which they are in memory.
+    /// Returns the elements in the order of C: the last index changes fastest, as in [`Array::from_slice`]. The elements
+    /// of an array in the order of Fortran are put into that order; [`Array::into_bytes`] and [`Array::into_region`] give
+    /// the bytes as they are in memory.
     ///
     /// # Errors
     /// [`ArrayError::OtherDtype`], [`ArrayError::Sent`], [`ArrayError::Region`].
@@ -231,11 +233,15 @@ impl Array {
         if self.dtype != T::DTYPE {
             return Err(ArrayError::OtherDtype(self.dtype.clone()));
         }
-        let elements = |bytes: &[u8]| bytes.chunks_exact(size_of::<T>()).filter_map(T::of).collect();
-        match &self.data {
-            Data::Inline(bytes) => Ok(elements(bytes)),
-            Data::Region { .. } => self.copy().map(|bytes| elements(&bytes)),
-        }
+        let elements = |bytes: &[u8]| bytes.chunks_exact(size_of::<T>()).filter_map(T::of).collect::<Vec<T>>();
+        let elements = match &self.data {
+            Data::Inline(bytes) => elements(bytes),
+            Data::Region { .. } => elements(&self.copy()?),
+        };
+        Ok(match self.order {
+            Order::C => elements,
+            Order::Fortran => in_order_of_c(&elements, &self.shape),
+        })
     }
 
     /// Returns the region with the bytes and the offset of the first byte, to map the array without a copy. Returns the
@@ -272,6 +278,31 @@ impl Array {
             Data::Region { .. } => 0,
         }
     }
+}
+
+/// Puts the elements of an array, which are in the order of Fortran, into the order of C.
+fn in_order_of_c<T: Copy>(elements: &[T], shape: &[u64]) -> Vec<T> {
+    // For each dimension: its length, how far apart two neighbours are in memory, and the index of the next element.
+    let mut dimensions = Vec::with_capacity(shape.len());
+    let mut step = 1_u64;
+    for &len in shape {
+        dimensions.push((len, step, 0_u64));
+        step = step.saturating_mul(len);
+    }
+    let mut at = 0;
+    let mut next = || {
+        let element = elements.get(usize::try_from(at).ok()?).copied();
+        for (len, step, index) in dimensions.iter_mut().rev() {
+            *index += 1;
+            at += *step;
+            if *index < *len {
+                break;
+            }
+            at -= *step * std::mem::take(index);
+        }
+        element
+    };
+    (0..elements.len()).map_while(|_| next()).collect()
 }
 
 /// Fails unless `size` bytes from `offset` on are in `region`, and the region is sealed.

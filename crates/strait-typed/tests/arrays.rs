@@ -39,7 +39,8 @@ fn round_trip<C: Encode<Frame> + DecodeOwned<Frame> + Codec<()>>() {
     assert_eq!((more[1].dtype(), more[1].shape()), ("<M8[ns]", &[0, 5][..]));
     assert_eq!(more[2].to_vec::<i16>().unwrap(), [7]);
     let large = more.remove(0);
-    assert_eq!((large.order(), large.to_vec::<u8>().unwrap()), (Order::Fortran, bytes[128..].to_vec()));
+    let rows: Vec<u8> = (0..16).flat_map(|row| (0..8).map(move |column| 128 + row + 16 * column)).collect();
+    assert_eq!((large.order(), large.to_vec::<u8>().unwrap()), (Order::Fortran, rows));
     let (region, offset) = large.into_region().unwrap();
     assert_eq!((region.len(), offset), (256, 128));
 }
@@ -49,6 +50,22 @@ fn arrays_round_trip_in_each_codec() {
     round_trip::<MsgPack>();
     round_trip::<Postcard>();
     round_trip::<Json>();
+}
+
+/// NumPy sends `numpy.asfortranarray(numpy.arange(12).reshape(2, 3, 2))` in the order of Fortran.
+#[test]
+fn elements_are_in_the_order_of_c_whatever_their_order_in_memory() {
+    let columns = [0_u8, 6, 2, 8, 4, 10, 1, 7, 3, 9, 5, 11];
+    let array = Array::new("|u1", &[2, 3, 2], Order::Fortran, columns.to_vec()).unwrap();
+    assert_eq!(array.to_vec::<u8>().unwrap(), (0..12).collect::<Vec<u8>>());
+    assert_eq!(array.into_bytes().unwrap(), columns);
+    for shape in [&[12][..], &[1, 12, 1], &[12, 1]] {
+        let array = Array::new("|u1", shape, Order::Fortran, columns.to_vec()).unwrap();
+        assert_eq!(array.to_vec::<u8>().unwrap(), columns, "{shape:?}");
+    }
+    let empty = Array::new("<f8", &[0, u64::MAX, 2], Order::Fortran, Vec::new());
+    assert!(empty.is_err() || empty.unwrap().to_vec::<f64>().unwrap().is_empty());
+    assert!(Array::new("<f8", &[3, 0], Order::Fortran, Vec::new()).unwrap().to_vec::<f64>().unwrap().is_empty());
 }
 
 /// Receives what an end with values of type `T` in MessagePack sends, as bytes.
