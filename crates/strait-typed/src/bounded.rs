@@ -72,9 +72,13 @@ impl<'b> Limits<'b> {
 }
 
 /// Decodes a value of serde from `deserializer` within limits for a message of `len` bytes. Returns the reason if the
-/// value exceeds a limit, and otherwise the text of the codec's error.
+/// value exceeds a limit, and otherwise what `text` says of the codec's error.
 #[inline]
-pub(crate) fn within_limits<'de, T, D>(deserializer: D, len: usize) -> Result<T, String>
+pub(crate) fn within_limits<'de, T, D>(
+    deserializer: D,
+    len: usize,
+    text: impl FnOnce(D::Error) -> String,
+) -> Result<T, String>
 where
     T: Deserialize<'de>,
     D: Deserializer<'de>,
@@ -82,7 +86,7 @@ where
     let budget = Budget::of(len);
     let limits = Limits::new(&budget);
     T::deserialize(Bounded { inner: deserializer, limits })
-        .map_err(|error| budget.exceeded().map_or_else(|| error.to_string(), str::to_owned))
+        .map_err(|error| budget.exceeded().map_or_else(|| text(error), str::to_owned))
 }
 
 /// A part of a codec's deserializer, with limits: the deserializer itself, a seed, or one of the accesses that a

@@ -221,6 +221,12 @@ fn an_error_says_where_and_what() {
     assert!(ends.receive(b"[1,3]").0.unwrap_err().to_string().contains("line 1 column 4"));
     let ends = Ends::<u8, MsgPack>::new();
     assert!(ends.refuse(&[1, 2]).contains("bytes behind the value"));
+    for cut in [&b""[..], b"\xCC"] {
+        let text = ends.refuse(cut);
+        assert!(text.ends_with("the message ends before its value does"), "{text}");
+    }
+    let text = Ends::<Vec<Fd>, MsgPack>::new().refuse(b"\x91\x92\x01\x02");
+    assert!(text.ends_with("the object FixArray(2) of MessagePack is not of the type of its place"), "{text}");
 }
 
 /// Encodes a value as it travels.

@@ -28,7 +28,8 @@ impl<'de, T: Deserialize<'de>> Decode<'de, T> for Json {
     fn decode(bytes: &'de [u8]) -> Result<T, Malformed> {
         let mut deserializer = serde_json::Deserializer::from_slice(bytes);
         // The error's text names the line and the column.
-        let value = within_limits(&mut deserializer, bytes.len()).map_err(|what| Malformed::new(None, what))?;
+        let value = within_limits(&mut deserializer, bytes.len(), |error| error.to_string())
+            .map_err(|what| Malformed::new(None, what))?;
         deserializer.end().map_err(|_| Malformed::new(None, "bytes behind the value"))?;
         Ok(value)
     }

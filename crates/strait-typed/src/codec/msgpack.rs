@@ -38,11 +38,22 @@ impl<'de, T: Deserialize<'de>> Decode<'de, T> for MsgPack {
     fn decode(bytes: &'de [u8]) -> Result<T, Malformed> {
         scratch::decode_extensions();
         let mut deserializer = rmp_serde::Deserializer::from_read_ref(bytes);
-        let value = within_limits(&mut deserializer, bytes.len()).map_err(|what| Malformed::new(None, what))?;
+        let value = within_limits(&mut deserializer, bytes.len(), text).map_err(|what| Malformed::new(None, what))?;
         // Only the end of the bytes fails with this error.
         match IgnoredAny::deserialize(&mut deserializer) {
             Err(Error::InvalidMarkerRead(_)) => Ok(value),
             _ => Err(Malformed::new(None, "bytes behind the value")),
         }
+    }
+}
+
+/// Returns the text of an error; those of the crate `rmp-serde` speak of its own calls.
+#[cold]
+fn text(error: Error) -> String {
+    match error {
+        Error::InvalidMarkerRead(_) | Error::InvalidDataRead(_) => "the message ends before its value does".to_owned(),
+        Error::TypeMismatch(marker) => format!("the object {marker:?} of MessagePack is not of the type of its place"),
+        Error::OutOfRange => "a number is out of the range of its type".to_owned(),
+        other => other.to_string(),
     }
 }
