@@ -68,6 +68,14 @@ mod typed;
 
 pub use array::{Array, ArrayError, Element, Order};
 pub use calls::{CallError, TypedCalls, TypedRequest};
+#[cfg(feature = "schema")]
+pub use codec::Checked;
+#[cfg(feature = "json")]
+pub use codec::Json;
+#[cfg(feature = "msgpack")]
+pub use codec::MsgPack;
+#[cfg(feature = "pod")]
+pub use codec::Pod;
 pub use codec::Postcard;
 pub use error::{Differs, GivenError, RecvError, SchemaMismatch, SendError, TYPES_DIFFER};
 pub use handles::{End, Fd, RawEnd, Reader, Shared, Writer};
