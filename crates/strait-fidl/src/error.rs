@@ -123,9 +123,10 @@ impl Code {
             }
             Self::NonEmptyStringWithNullBody => ("NON_EMPTY_STRING_WITH_NULL_BODY", "an absent string has bytes"),
             Self::NonEmptyVectorWithNullBody => ("NON_EMPTY_VECTOR_WITH_NULL_BODY", "an absent vector has elements"),
-            Self::NonNullableTypeWithNullValue => {
-                ("NON_NULLABLE_TYPE_WITH_NULL_VALUE", "a value that is not optional is absent")
-            }
+            Self::NonNullableTypeWithNullValue => (
+                "NON_NULLABLE_TYPE_WITH_NULL_VALUE",
+                "a value that is not optional is absent, as is a handle that was sent",
+            ),
             Self::StrictBitsUnknownBit => ("STRICT_BITS_UNKNOWN_BIT", "strict bits have an unknown bit"),
             Self::StrictEnumUnknownValue => ("STRICT_ENUM_UNKNOWN_VALUE", "a strict enum has an unknown value"),
             Self::StrictUnionUnknownField => ("STRICT_UNION_UNKNOWN_FIELD", "a strict union has an unknown field"),

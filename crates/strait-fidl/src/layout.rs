@@ -20,6 +20,10 @@ pub(crate) const fn padded(len: usize) -> usize {
 /// If `COPYABLE` is true, the type is `Sized`, its size is `SIZE`, each byte of each of its values is initialized, and
 /// these bytes are its encoding; and no value changes while it is borrowed. If `ANY_BITS` is true too, any sequence of
 /// `SIZE` bytes is a valid value.
+#[diagnostic::on_unimplemented(
+    message = "`{Self}` has no encoding in FIDL",
+    note = "FIDL has bool, numbers of 8 to 64 bits, strings, arrays, vectors, handles, and types with #[derive(Fidl)]"
+)]
 pub unsafe trait Layout {
     /// The number of bytes of the encoding; what pointers lead to is not counted.
     const SIZE: usize;

@@ -112,7 +112,9 @@ fn a_handle_is_sent_once() {
     assert!(matches!(error, SendError::Handles(error) if error.code() == Code::NonNullableTypeWithNullValue));
     assert!(!handle.is_sent());
     encoder.encode(&handle).unwrap().send(&a).unwrap();
-    assert_eq!(encoder.encode(&handle).unwrap_err().code(), Code::NonNullableTypeWithNullValue);
+    let error = encoder.encode(&handle).unwrap_err();
+    assert_eq!(error.code(), Code::NonNullableTypeWithNullValue);
+    assert!(error.to_string().contains("a handle that was sent"), "{error}");
     assert_eq!(b.recv().unwrap().handles().len(), 1);
 }
 
