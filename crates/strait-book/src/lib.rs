@@ -90,5 +90,9 @@ struct GuidesTypedMessages;
 struct GuidesWaitSets;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/reference/messagepack.md")]
+struct ReferenceMessagepack;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/start/hello-rust.md")]
 struct StartHelloRust;
