@@ -5,6 +5,7 @@ use std::io::IoSlice;
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::os::unix::fs::DirBuilderExt;
+use std::path::PathBuf;
 use std::process::{Child, Command, ExitCode};
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::time::{Duration, Instant};
@@ -21,6 +22,7 @@ use crate::judge::{is_gone, is_peer_gone};
 use crate::ledger::{Answer, Ending, LIVES, Ledger, Life, Phase, Place, WALKERS, Walk, faults, other};
 use crate::own;
 use crate::random::{Random, mix};
+use crate::trace;
 use crate::trail::{self, Call};
 use crate::worker::directory;
 
@@ -99,6 +101,8 @@ struct World {
     seed: u64,
     faults: u32,
     hold: bool,
+    /// The folder of the traces, if there are any.
+    traces: Option<PathBuf>,
     begin: u64,
     lives: usize,
     workers: Vec<Worker>,
@@ -136,6 +140,9 @@ fn run(seed: u64, arguments: &Arguments) -> Result<String, String> {
     {
         println!("{what}\n{}", world.processes());
         let _ = std::io::stdin().read_line(&mut String::new());
+    }
+    if summary.is_ok() {
+        world.remove_traces();
     }
     world.end();
     summary
@@ -199,7 +206,11 @@ impl World {
         ledger.seed.store(seed, SeqCst);
         let names = directory(seed, std::process::id());
         std::fs::DirBuilder::new().mode(0o700).create(&names).map_err(|error| format!("{names}: {error}"))?;
+        if let Some(folder) = &arguments.trace {
+            std::fs::create_dir_all(folder).map_err(|error| format!("{}: {error}", folder.display()))?;
+        }
         let begin = now();
+        ledger.begin.store(begin, SeqCst);
         let mut world = Self {
             ledger,
             memory,
@@ -207,6 +218,7 @@ impl World {
             seed,
             faults,
             hold: arguments.hold,
+            traces: arguments.trace.clone(),
             begin,
             lives: 0,
             workers: Vec::new(),
@@ -233,6 +245,9 @@ impl World {
         command.args(["--play", &ledger, &number.to_string()]);
         if self.hold {
             command.arg("--hold");
+        }
+        if let Some(folder) = &self.traces {
+            command.arg("--trace").arg(folder);
         }
         let child = command.spawn().expect("a process");
         Worker { life: number, child, stopped: None, short: None, looked: now(), watches: Default::default() }
@@ -701,9 +716,30 @@ impl World {
         let short = |life: &usize| self.ledger.lives[*life].has_been_short();
         let short: Vec<usize> = (0..self.lives).filter(short).collect();
         format!(
-            "{what}\n{whereabouts}  at {now:.6} s; faults {:05b}; lacked something: {short:?}; the trail (life.thread, + for a dead one):\n{trail}",
-            self.faults
+            "{what}\n{whereabouts}  at {now:.6} s; faults {:05b}; lacked something: {short:?}; the trail (life.thread, + for a dead one):\n{trail}{}",
+            self.faults,
+            self.traces_to_read(&chain)
         )
+    }
+
+    /// Returns which traces show more about a mistake: those of living processes, and those of dead processes with calls
+    /// on the channels of `chain`. Returns an empty text if there are no traces.
+    fn traces_to_read(&self, chain: &[u32]) -> String {
+        let Some(folder) = &self.traces else { return String::new() };
+        let line = |(life, path): (usize, PathBuf)| {
+            let (calls, is_dead) = (trace::lines_about(&path, chain), self.ledger.lives[life].is_doomed());
+            let dead = if is_dead { ", of a dead process" } else { "" };
+            let line = || format!("  {}: {calls} calls on these channels{dead}\n", path.display());
+            (calls > 0 || !is_dead).then(line)
+        };
+        let lines: String = trace::of_world(folder, self.seed, self.lives).filter_map(line).collect();
+        format!("traces, each to be read with `sort`:\n{lines}")
+    }
+
+    fn remove_traces(&self) {
+        if let Some(folder) = &self.traces {
+            trace::of_world(folder, self.seed, self.lives).for_each(|(_, path)| drop(std::fs::remove_file(path)));
+        }
     }
 
     /// Returns the channel of `about`, the channels whose messages carry its ends, the channels fused with it, and so

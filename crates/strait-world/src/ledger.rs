@@ -368,6 +368,8 @@ impl Life {
 #[derive(Debug)]
 pub(crate) struct Ledger {
     phase: AtomicU32,
+    /// The begin of the world, in nanoseconds of the shared clock.
+    pub(crate) begin: AtomicU64,
     /// Nanoseconds for which the whole machine stood still, as far as the controller noticed.
     pub(crate) pauses: AtomicU64,
     /// The time at which a thread of the controller entered a call that sends a socket; 0 outside such calls.

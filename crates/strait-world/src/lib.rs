@@ -24,10 +24,12 @@ mod judge;
 mod ledger;
 mod own;
 mod random;
+mod trace;
 mod trail;
 mod walker;
 mod worker;
 
+use std::path::PathBuf;
 use std::process::ExitCode;
 
 use clap::Parser;
@@ -52,6 +54,10 @@ pub(crate) struct Arguments {
     /// After a mistake, leave the processes stopped until a line is entered or the input ends.
     #[arg(long)]
     hold: bool,
+    /// Folder in which each thread writes a file with its last calls, which outlives the process. The files of a
+    /// world without a mistake are removed. A folder in memory, as in /dev/shm, does not slow the threads down.
+    #[arg(long, value_name = "DIR")]
+    trace: Option<PathBuf>,
     /// Play a worker: the descriptor of the ledger, and the number of its life.
     #[arg(long, hide = true, num_args = 2)]
     play: Option<Vec<i32>>,
@@ -67,7 +73,7 @@ pub fn main() -> ExitCode {
         return guest::play(way);
     }
     match arguments.play.as_deref() {
-        Some(&[ledger, life]) => worker::play(ledger, life, arguments.hold),
+        Some(&[ledger, life]) => worker::play(ledger, life, &arguments),
         _ => controller::main(&arguments),
     }
 }

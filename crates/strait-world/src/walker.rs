@@ -27,6 +27,7 @@ use crate::judge;
 use crate::ledger::{AWAITED, End, FOR_CALLS, FOR_REPORTS, Life, Phase, Place, Walk, other};
 use crate::own;
 use crate::random::{Random, mix};
+use crate::trace::Trace;
 use crate::trail::{self, Call, NO_END};
 use crate::worker::{Process, excused};
 use calls::Calling;
@@ -107,6 +108,7 @@ pub(crate) struct Walker {
     process: &'static Process,
     life: &'static Life,
     walk: &'static Walk,
+    trace: Option<Trace>,
     number: usize,
     random: Random,
     delay: Delay,
@@ -186,11 +188,17 @@ impl Walker {
         let walk = &life.walks[number];
         walk.thread.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, SeqCst);
         process.count_delays_of_this_thread();
+        let (ledger, seed) = (process.ledger, process.ledger.seed.load(SeqCst));
+        let trace = |folder| {
+            let trace = Trace::new(folder, seed, process.number, number, ledger.begin.load(SeqCst));
+            trace.expect("a file for a trace")
+        };
         let nothing = HeldUp { ran: 0, delayed: 0, stopped: 0, in_kernel: 0, paused: 0 };
         Self {
             process,
             life,
             walk,
+            trace: process.traces.as_deref().map(trace),
             number,
             random: Random::new(life.seed.load(SeqCst) ^ mix(number as u64)),
             delay: Delay::own(),
@@ -258,12 +266,21 @@ impl Walker {
         walk.end.store(about.end, SeqCst);
         walk.begin.store(begin, SeqCst);
         walk.patience.store(nanos(patience), SeqCst);
+        let traced = self.trace.as_ref().map(|trace| trace.begin(begin, about.call, about.end, about.number));
         walk.calls.fetch_add(1, SeqCst);
         let done = call();
         walk.calls.fetch_add(1, SeqCst);
         walk.awaits.store(0, SeqCst);
         let took = now() - begin;
-        trail::note(walk, begin, took, about.call, about.end, about.number, &outcome(&done));
+        let said = outcome(&done);
+        trail::note(walk, begin, took, about.call, about.end, about.number, &said);
+        if let (Some(trace), Some(line)) = (&self.trace, traced) {
+            trace.end(line, took, &said);
+            // At the end a thread looks at all its ends, again and again.
+            if said.contains("WouldBlock") && self.process.ledger.phase() != Phase::Run {
+                trace.forget(line);
+            }
+        }
         let over = took.saturating_sub(nanos(patience));
         if over > LATE {
             // The controller notices a pause of the machine a little later.
@@ -285,6 +302,15 @@ impl Walker {
             }
         }
         done
+    }
+
+    /// Records an event that is no call, or no call of its own.
+    fn note(&self, call: Call, end: u32, number: u64, what: &str) {
+        let time = now();
+        trail::note(self.walk, time, 0, call, end, number, what);
+        if let Some(trace) = &self.trace {
+            trace.end(trace.begin(time, call, end, number), 0, what);
+        }
     }
 
     /// Records the ends whose messages the next call awaits.
@@ -568,7 +594,7 @@ impl Walker {
         };
         self.life.begin_shortage();
         own::limit_descriptors(lowest + spare);
-        trail::note(self.walk, now(), 0, Call::Shortage, NO_END, lowest + spare, "descriptors");
+        self.note(Call::Shortage, NO_END, lowest + spare, "descriptors");
         let until = now() + millis * 1_000_000;
         self.short_until = Some(until);
         if !self.random.one_in(3) {
@@ -580,7 +606,7 @@ impl Walker {
         if self.short_until.take().is_some() {
             own::limit_descriptors(own::descriptors_in_plenty());
             self.life.end_shortage();
-            trail::note(self.walk, now(), 0, Call::Plenty, NO_END, 0, "descriptors");
+            self.note(Call::Plenty, NO_END, 0, "descriptors");
         }
     }
 }

@@ -1,6 +1,7 @@
 //! A process of a world: it listens under its name, runs its threads, and checks at the end that nothing is left.
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
+use std::path::PathBuf;
 use std::process::ExitCode;
 use std::sync::atomic::{AtomicU64, Ordering::SeqCst};
 use std::sync::{Barrier, Mutex, PoisonError};
@@ -10,6 +11,7 @@ use strait::meet::Refused;
 use strait::quota::{BadPeer, Limits, Resource};
 use strait::{Channel, Error, Listener, Peer};
 
+use crate::Arguments;
 use crate::clock::Delay;
 use crate::ledger::{Ending, Ledger, Life, Phase, WALKERS};
 use crate::walker::Walker;
@@ -30,6 +32,8 @@ pub(crate) struct Process {
     pub(crate) directory: String,
     /// Whether the process waits after a mistake, instead of exiting.
     hold: bool,
+    /// The folder of the traces, if there are any.
+    pub(crate) traces: Option<PathBuf>,
     /// Accepted channels that no thread has taken yet.
     pub(crate) accepted: Mutex<Vec<Channel>>,
     /// How often the library has called the callback for bad peers.
@@ -107,7 +111,7 @@ fn hear_of_bad_peer(process: &Process, bad: &BadPeer) {
 }
 
 /// Plays one process of a world: the process `number`, whose ledger is in the descriptor `ledger`.
-pub(crate) fn play(ledger: i32, number: i32, hold: bool) -> ExitCode {
+pub(crate) fn play(ledger: i32, number: i32, arguments: &Arguments) -> ExitCode {
     own::take_memory_in_advance();
     lift_limits();
     own::limit_descriptors(own::descriptors_in_plenty());
@@ -122,7 +126,8 @@ pub(crate) fn play(ledger: i32, number: i32, hold: bool) -> ExitCode {
     unsafe { libc::prctl(libc::PR_SET_PDEATHSIG, libc::SIGKILL) };
     let directory = directory(ledger.seed.load(SeqCst), std::os::unix::process::parent_id());
     let (accepted, reports, delays) = (Mutex::default(), AtomicU64::new(0), Mutex::default());
-    let process = Process { ledger, life, number, directory, hold, accepted, reports, delays };
+    let (hold, traces) = (arguments.hold, arguments.trace.clone());
+    let process = Process { ledger, life, number, directory, hold, traces, accepted, reports, delays };
     let process: &'static Process = Box::leak(Box::new(process));
     report_panics(process);
     strait::quota::on_bad_peer(|bad| hear_of_bad_peer(process, bad));

@@ -7,9 +7,8 @@ use std::time::Duration;
 use strait::{Deadline, Error, FuseError};
 
 use super::{About, Held, Walker};
-use crate::clock::now;
 use crate::ledger::{FOR_REPORTS, Place, other};
-use crate::trail::{self, Call};
+use crate::trail::Call;
 
 fn said_of_fusing(result: &Result<(), FuseError>) -> String {
     match result {
@@ -38,7 +37,7 @@ impl Walker {
         let over = self.life.shortages_over();
         let about = About { call: Call::Fuse, end: near, number: far.into() };
         let fused = self.timed(about, patience, || one.fuse(two, deadline), said_of_fusing);
-        trail::note(self.walk, now(), 0, Call::Fuse, far, near.into(), &said_of_fusing(&fused));
+        self.note(Call::Fuse, far, near.into(), &said_of_fusing(&fused));
         match fused {
             Ok(()) => {
                 self.book(near).put(Place::Fused { with: far });

@@ -10,11 +10,10 @@ use strait::{Channel, Deadline, Error, Handle, Message};
 
 use super::waits::Registration;
 use super::{About, Held, Mood, Said, Walker, is_empty, parse, said};
-use crate::clock::now;
 use crate::content::check_file;
 use crate::ledger::Place;
 use crate::own;
-use crate::trail::{self, Call};
+use crate::trail::Call;
 use crate::worker::excused;
 
 /// The bytes and the handles of a message.
@@ -313,7 +312,7 @@ impl Walker {
                         }
                         self.process.ledger.note_arrival(*rider, said.stream, number);
                         self.hold(*rider, channel);
-                        trail::note(self.walk, now(), 0, Call::Recv, *rider, u64::from(said.stream), "arrived");
+                        self.note(Call::Recv, *rider, u64::from(said.stream), "arrived");
                     }
                     None => self.wrong(*rider, "an end arrived as something else"),
                 },

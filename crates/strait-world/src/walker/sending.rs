@@ -12,10 +12,9 @@ use strait::{Channel, Deadline, Error, Handle, Message, Outgoing, SendError, Sen
 
 use super::calls::REPLY;
 use super::{About, Held, Walker, bytes_of, is_empty, said, said_of_sending};
-use crate::clock::now;
 use crate::content::{check_file, file, is_end};
 use crate::ledger::{FOR_REPORTS, Place};
-use crate::trail::{self, Call};
+use crate::trail::Call;
 
 fn send_vectored(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
     let (one, other) = bytes.split_at(bytes.len() / 3);
@@ -219,7 +218,7 @@ impl Walker {
             }
             // The ends are recorded as part of the message before the call; the result of the call decides their next
             // place.
-            trail::note(self.walk, now(), 0, Call::SendWithEnds, rider.end, u64::from(stream), "rides");
+            self.note(Call::SendWithEnds, rider.end, u64::from(stream), "rides");
             handles.extend(Arc::into_inner(rider.channel).map(Handle::from));
         }
         handles
