@@ -45,6 +45,7 @@ fn child() {
         ("lanes", lanes_are_limited),
         ("lanes unmapped", lanes_wait_unmapped),
         ("queued", queued_messages_are_limited),
+        ("dropped at a limit", dropped_at_a_limit),
         ("grown rings are given back", grown_rings_are_given_back),
         ("bad peer", bad_peer_is_told_once),
         ("bad peer in a wait set", bad_peer_is_told_by_a_wait_set),
@@ -120,6 +121,18 @@ fn peer(_: &str) {
                     let (producer, consumer) = DataPipe::pair(size).unwrap();
                     channel.send(Outgoing::new(b"a pipe").handle(consumer)).unwrap();
                     producers.push(producer);
+                }
+                "dropped" => {
+                    // The end has three messages of `size` bytes each. The parent drops the message with the end.
+                    let (road, theirs) = Channel::pair().unwrap();
+                    channel.send(Outgoing::new(b"a road").handle(theirs)).unwrap();
+                    let (mine, other) = Channel::pair().unwrap();
+                    for n in 0..3 {
+                        mine.send(&pattern(n, size)).unwrap();
+                    }
+                    road.send(Outgoing::new(b"an end").handle(other)).unwrap();
+                    channel.send(b"sent").unwrap();
+                    assert_eq!(mine.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
                 }
                 "stream" => {
                     // An end of its own carries the messages; its ring grows because the parent receives none of them
@@ -611,6 +624,25 @@ fn queued_messages_are_limited(_: &str) {
         }
         assert_eq!(held(), 0);
         assert_eq!(recv(&channel).bytes(), b"done");
+    }
+}
+
+/// Shows that an end in a message that is dropped is closed even if the messages that come with the end are over a limit.
+#[test]
+fn an_end_in_a_dropped_message_is_closed_although_its_messages_are_over_a_limit() {
+    alone("dropped at a limit", "");
+}
+
+fn dropped_at_a_limit(_: &str) {
+    let (_one, channel) = start();
+    for (resource, most) in [(Resource::QueuedBytes, 2999), (Resource::QueuedMessages, 2)] {
+        strait::quota::set_limits(Limits::new().peer(resource, most));
+        order(&channel, "dropped 1 1000");
+        let road = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+        assert_eq!(recv(&channel).bytes(), b"sent");
+        drop(road);
+        assert_eq!(recv(&channel).bytes(), b"done");
+        assert_eq!(channel.peer_usage().unwrap().unwrap().peer(resource).held, 0);
     }
 }
 

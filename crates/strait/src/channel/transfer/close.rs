@@ -275,6 +275,9 @@ impl End {
         let mut open = None;
         let mut is_over = false;
         while !is_over && !work.is_done() {
+            if !rx.is_plainly_empty() {
+                rx.set_closing();
+            }
             while let Some(unread) = rx.pop_backlog() {
                 ends.extend(unread.into_ends());
             }
@@ -293,6 +296,9 @@ impl End {
                 Ok(Some(record)) => {
                     let things = record.header.handles() + usize::from(record.header.kind() != RecordKind::Message);
                     work.count(1 + CLOSE_THING * things, is_local);
+                    if things > 0 {
+                        rx.set_closing();
+                    }
                     // Handles and blocks are released one by one; the rest is released with the link.
                     let payload = self.payload(rx, record);
                     match self.arrived(rx, record) {

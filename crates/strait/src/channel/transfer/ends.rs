@@ -416,12 +416,21 @@ impl End {
         if link.is_local() {
             return Err(Error::BadPeer("a handle table on a channel within one process"));
         }
+        let is_closing = rx.is_closing();
+        if is_closing {
+            parsed.leave_out_payloads();
+        }
         let (sent, handles) = (parsed.descriptors, parsed.top.len());
         // Checked before anything is taken, because a later call may ask for the message again.
         for (entry, ..) in parsed.ends.iter().skip(usize::from(holder.is_some())) {
             link.ready_lane(entry.name, usize::from(entry.side))?;
         }
-        let charge = link.ledger().charge(parsed.amounts())?;
+        // Everything in a message that is dropped is closed at once. A limit must not keep its ends open, for whose close
+        // other processes wait.
+        let charge = match is_closing {
+            true => link.ledger().charge_anyway(parsed.amounts()),
+            false => link.ledger().charge(parsed.amounts())?,
+        };
         let found = match sent {
             0 => Default::default(),
             _ => link

@@ -440,6 +440,8 @@ pub(super) struct Parsed<'a> {
     pub(in crate::channel) descriptors: usize,
     /// The amounts to be charged for the regions of the table and for the memory of its data pipes.
     amounts: Amounts,
+    /// Whether the payloads of the messages in the table are dropped instead of taken out.
+    without_payloads: bool,
 }
 
 /// A message in the backlog of an end, as a received handle table describes it.
@@ -572,8 +574,17 @@ impl<'a> Parsed<'a> {
         kinds.iter().filter(|kind| kind.has_end()).count()
     }
 
+    /// Leaves out the payloads of the messages in the table, which are then empty and not charged: all handles are to be
+    /// closed.
+    pub(super) fn leave_out_payloads(&mut self) {
+        self.without_payloads = true;
+    }
+
     /// Returns the amounts to be charged for everything in the table: messages, regions and data pipes.
     pub(in crate::channel) fn amounts(&self) -> Amounts {
+        if self.without_payloads {
+            return self.amounts;
+        }
         let messages = self.ends.iter().flat_map(|(_, messages)| messages);
         messages.fold(self.amounts, |sum, message| sum.plus(amounts(message)))
     }
@@ -608,8 +619,14 @@ impl<'a> Parsed<'a> {
             };
             let mut backlog = Vec::with_capacity(messages.len());
             for message in messages {
-                let mut of_message = charge.as_mut().map(|charge| charge.split(amounts(&message)));
+                let is_charged = !self.without_payloads;
+                let split = |charge: &mut Charge| charge.split(amounts(&message));
+                let mut of_message = charge.as_mut().filter(|_| is_charged).map(split);
                 let payload = match message.bytes {
+                    _ if self.without_payloads => {
+                        let _ = message.bytes.is_none().then(|| came.next());
+                        Ok(BacklogPayload::Bytes(Vec::new()))
+                    }
                     Some(bytes) => Ok(BacklogPayload::Bytes(bytes.to_vec())),
                     None => sealed(came.next(), message.len, of_message.take()),
                 };
