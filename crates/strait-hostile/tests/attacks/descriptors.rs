@@ -72,6 +72,47 @@ attack! {
     }
 }
 
+/// Returns the least processor time, of 15 attempts, that closing a channel with another peer takes, which has sent an
+/// end.
+fn time_of_closing() -> Duration {
+    let close = |_| {
+        let (one, other) = sockets();
+        let (from, to) = (Channel::over(one).unwrap(), Channel::over(other).unwrap());
+        let (end, _stays) = Channel::pair().unwrap();
+        from.send(Outgoing::new(b"an end").handle(end)).unwrap();
+        drop(to.recv_by(SOON).unwrap());
+        let begin = thread_time();
+        drop((from, to));
+        thread_time() - begin
+    };
+    (0..15).map(close).min().unwrap()
+}
+
+attack! {
+    /// A peer introduces thousands of processes. Closing the channel of any other peer takes no longer than before.
+    a21_introductions_that_slow_others {
+        const MANY: u64 = 4000;
+        let old = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: old.maximum, ..old }).unwrap();
+        on_a_victim(|peer, channel| {
+            let before = time_of_closing();
+            let (other, _theirs) = sockets();
+            for number in 0..MANY {
+                while peer.packet(&Packet::introduce(number), &[other.as_fd()]).is_err() {
+                    let waited = channel.recv_by(Duration::from_millis(30));
+                    assert!(matches!(waited, Err(Error::TimedOut)), "{waited:?}");
+                }
+            }
+            let waited = channel.recv_by(Duration::from_millis(100));
+                    assert!(matches!(waited, Err(Error::TimedOut)), "{waited:?}");
+            assert!(descriptors() as u64 > MANY, "{}", descriptors());
+            let after = time_of_closing();
+            assert!(after < 4 * before + Duration::from_millis(1), "{before:?} before, {after:?} after");
+        });
+        setrlimit(Resource::Nofile, old).unwrap();
+    }
+}
+
 attack! {
     /// A packet carries more or fewer descriptors than it announces, or is invalid and carries some.
     a12_more_descriptors_than_were_announced {

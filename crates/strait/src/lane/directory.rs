@@ -309,7 +309,9 @@ impl Directory for LaneDirectory {
 
     fn end(&self, link: &Link) {
         let announcements = std::mem::take(&mut *unpoisoned(&self.announcements));
-        if !announcements.is_empty() {
+        // The other announcements are of arenas that the peer shares with this process alone. The peer refers to those
+        // over this link only. So closing the link of an ordinary peer looks at no link of another peer.
+        if announcements.has_references() {
             // A link to the same process may not be known as such yet, because nothing was received from it.
             peers::drain_all();
             Orphaned { process: link.process(), announcements, dropped: Some(link.number()) }.pass_on();
