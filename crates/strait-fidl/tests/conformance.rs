@@ -165,9 +165,7 @@ fn the_values_of_the_cases_are_those_that_their_names_say() {
 /// Flips each bit of each byte of a case. The decoder accepts exactly what encodes to these bytes again.
 fn check_mutations<T: Encode + for<'m> Decode<'m> + Debug>(case: &Case) -> (usize, usize) {
     let (mut accepted, mut refused) = (0, 0);
-    // The middle of a long body is like its ends.
-    let len = case.bytes.len();
-    for at in (0..len).filter(|&at| len < 1024 || at < 64 || at % 97 == 0 || at + 8 > len) {
+    for at in 0..case.bytes.len() {
         for flip in [0x01, 0x80, 0xff, case.bytes[at], !case.bytes[at]] {
             let mut bytes = case.bytes.clone();
             bytes[at] ^= flip;
