@@ -6,9 +6,11 @@ use std::collections::HashMap;
 use std::process::{Command, Stdio};
 
 use common::{Everything, LIMIT};
+use postcard_schema::Schema;
+use postcard_schema::schema::NamedType;
 use serde::{Deserialize, Serialize};
 use strait::Deadline;
-use strait_typed::codec::{Codec, DecodeOwned, Encode, InPlace, Json, MsgPack, Pod};
+use strait_typed::codec::{Checked, Codec, DecodeOwned, Encode, InPlace, Json, MsgPack, Pod};
 use strait_typed::task::AsyncTyped;
 use strait_typed::{Encoded, Postcard, RecvError, SendError, Typed, TypedListener};
 use zerocopy::{FromBytes, Immutable, IntoBytes, KnownLayout};
@@ -42,6 +44,18 @@ fn every_kind_of_field_round_trips_in_msgpack() {
 #[test]
 fn every_kind_of_field_round_trips_in_json() {
     round_trip::<Json>();
+}
+
+/// The key of the shape is that of another type: both ends have it.
+impl Schema for Everything {
+    const SCHEMA: &'static NamedType = <(u8, String)>::SCHEMA;
+}
+
+#[test]
+fn every_kind_of_field_round_trips_with_keys() {
+    round_trip::<Checked>();
+    round_trip::<Checked<MsgPack>>();
+    round_trip::<Checked<Json>>();
 }
 
 #[derive(Clone, Copy, Debug, PartialEq, FromBytes, IntoBytes, Immutable, KnownLayout)]
