@@ -566,7 +566,9 @@ impl World {
         let delayed = self.delayed(at);
         let in_kernel = life.in_kernel.load(SeqCst);
         let held_up = delayed + life.stopped.load(SeqCst) + stopped_now + in_kernel + self.ledger.pauses.load(SeqCst);
-        let there = awaited(walk).find(|end| self.is_there(walk, *end));
+        // A message may have to wait while its receiver lacks something. The waiting thread itself may have set the limit
+        // that the message is over.
+        let there = if life.is_short() { None } else { awaited(walk).find(|end| self.is_there(walk, *end)) };
         let watch = &mut self.workers[at].watches[walker];
         match (there, watch.overlooked) {
             (None, _) => watch.overlooked = None,

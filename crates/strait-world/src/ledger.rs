@@ -345,6 +345,11 @@ impl Life {
         self.shortages.load(SeqCst) != over
     }
 
+    /// Returns whether the process lacks something now.
+    pub(crate) fn is_short(&self) -> bool {
+        self.is_short_since(self.shortages_over())
+    }
+
     pub(crate) fn has_been_short(&self) -> bool {
         self.is_short_since(0)
     }
