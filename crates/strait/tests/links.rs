@@ -20,6 +20,9 @@ fn child() {
         ("forwarder", |_| forwarder()),
         ("mesh", |_| mesh()),
         ("member", |_| member()),
+        ("restarts", |_| restarts()),
+        ("camera", |_| camera()),
+        ("filter", |_| filter()),
         ("server", server),
         ("client", client),
     ]);
@@ -123,6 +126,60 @@ fn homecoming() {
         drop(to);
         actors.into_iter().for_each(finish);
     }
+}
+
+/// Shows that a process that is introduced to one process after another, each of which ends, keeps few sockets. So a
+/// supervisor can restart a process any number of times.
+#[test]
+fn sockets_to_introduced_processes_that_have_ended_are_closed() {
+    common::alone("restarts", "");
+}
+
+const RESTARTS: usize = 100;
+
+fn restarts() {
+    let (camera, to_camera) = spawn("camera");
+    // A second channel to the first filter, whose other end the camera gets after that filter has ended.
+    let mut late = None;
+    for _ in 0..RESTARTS {
+        let (filter, to_filter) = spawn("filter");
+        for _ in 0..2 {
+            let (one, other) = Channel::pair().unwrap();
+            give(&to_filter, other);
+            match late {
+                Some(_) => give(&to_camera, one),
+                None => late = Some(one),
+            }
+        }
+        assert_eq!(to_camera.recv_by(DEADLINE).unwrap().bytes(), b"seen");
+        finish(filter);
+    }
+    give(&to_camera, late.unwrap());
+    assert_eq!(to_camera.recv_by(DEADLINE).unwrap().bytes(), b"seen");
+    assert!(common::descriptors() <= 60, "{} in the supervisor", common::descriptors());
+    drop(to_camera);
+    finish(camera);
+}
+
+fn filter() {
+    let parent = parent();
+    let channels = [take(&parent), take(&parent)];
+    for channel in channels {
+        channel.send_by(b"a frame", DEADLINE).unwrap();
+    }
+}
+
+fn camera() {
+    let parent = parent();
+    for channels in std::iter::once(1).chain(std::iter::repeat_n(2, RESTARTS - 1)).chain([1]) {
+        for _ in 0..channels {
+            let filter = take(&parent);
+            assert_eq!(filter.recv_by(DEADLINE).unwrap().bytes(), b"a frame");
+            assert_eq!(filter.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+        }
+        parent.send_by(b"seen", DEADLINE).unwrap();
+    }
+    assert!(common::descriptors() <= 60, "{} in the camera", common::descriptors());
 }
 
 /// Shows that two channels whose other ends went round can be joined, and that this leaves no descriptors behind.

@@ -10,7 +10,7 @@ use std::any::Any;
 use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
 
 use super::retention::{Orphaned, Search};
@@ -22,7 +22,7 @@ use crate::link::io::ReceivedAttachment;
 use crate::link::packet::{Packet, RETIRES_ARENAS};
 use crate::link::peers::ClaimedProcess;
 use crate::link::uses::Directory;
-use crate::link::{Attachments, InUse, Link, MISSING, peers};
+use crate::link::{Attachments, InUse, Link, MISSING, peers, uses};
 use crate::os::fork::PerProcess;
 use crate::quota::{Amounts, Charge, Resource};
 use crate::shm::{Shareable, sizes_of_lanes};
@@ -32,6 +32,14 @@ use crate::sync::unpoisoned;
 /// peer that announces more of either is a bad peer. The kernel allows a process some 65,000 mappings, and other peers
 /// need some.
 const MOST: usize = 1 << 13;
+
+/// The number of introduced processes of one link beyond which this process looks which of them have ended. After a look
+/// the next one comes when twice as many are left, and this number more. So a look costs little for each introduction,
+/// and sockets to processes that have ended do not accumulate.
+const LOOK_AFTER: usize = 16;
+
+/// The value of [`LaneDirectory::left_at_look`] while a look is about to begin: no number of introductions causes another.
+const LOOKING: usize = usize::MAX / 4;
 
 /// The result of a search for the arena of a lane.
 struct Found {
@@ -132,6 +140,10 @@ type Announced = (u64, u64);
 pub(crate) struct Announcements {
     arenas: BTreeMap<Announced, Known>,
     introduced: BTreeMap<Announced, Arc<Link>>,
+    /// The introduced processes that have ended, and to which this process has no link any more. The peer may not have
+    /// noticed the end, and may announce another arena that it has made for such a process. At most [`MOST`], without the
+    /// oldest.
+    ended: BTreeMap<Announced, ClaimedProcess>,
 }
 
 /// The most links of one chain from which this process receives the remaining packets before it drops the links. Such a
@@ -182,7 +194,7 @@ impl Announcements {
     /// Returns whether there are no announcements: the peer has announced no arena and introduced no process, or all of
     /// that was forgotten.
     pub(crate) fn is_empty(&self) -> bool {
-        self.arenas.is_empty() && self.introduced.is_empty()
+        self.arenas.is_empty() && self.introduced.is_empty() && self.ended.is_empty()
     }
 
     /// Calls `each` with every link that these announcements hold: the links to introduced processes, and the links to
@@ -232,6 +244,7 @@ impl Announcements {
         for (key, link) in std::mem::take(&mut announcements.introduced) {
             left.introduced.extend(self.introduced.insert(key, link).map(|old| (key, old)));
         }
+        self.ended.append(&mut announcements.ended);
         left
     }
 }
@@ -244,11 +257,14 @@ pub(crate) struct LaneDirectory {
     /// The makers of lanes between this link's peer and the peers of other links, by the number of the other link. A
     /// maker is stored with the newer of its two links.
     makers: Mutex<HashMap<u64, Maker>>,
-    /// Whether announcements over this link were taken away, because nothing in use reaches the link. An announcement
-    /// that was unread then may refer to one of those that are gone.
+    /// Whether announcements over this link were taken away, because nothing in use reaches the link, or because too many
+    /// introduced processes have ended. An announcement that was unread then may refer to one of those that are gone.
     has_lost_announcements: AtomicBool,
     /// The announcements that were replaced while the link was being dropped: forgotten with the others.
     replaced: Mutex<Vec<Announcements>>,
+    /// The number of introduced processes that were left at the last look for those that have ended; 0 before the first
+    /// look, and [`LOOKING`] while a look is about to begin.
+    left_at_look: AtomicUsize,
 }
 
 /// `WITH_MAKER`: the value of the field `with` of an arena packet if the process that sent the packet holds the other
@@ -317,10 +333,26 @@ impl Directory for LaneDirectory {
             Orphaned { process: link.process(), announcements, dropped: Some(link.number()) }.pass_on();
         }
         std::mem::take(&mut *unpoisoned(&self.replaced)).into_iter().for_each(super::retention::forget);
+        self.retire_arenas();
     }
 }
 
 impl LaneDirectory {
+    /// Forgets the arenas that this process has made for the peer of the link, which is being dropped, and for other
+    /// processes; tells the other processes so. They need no more lanes to that peer from here, and forget the arenas once
+    /// they have their ends.
+    fn retire_arenas(&self) {
+        let makers = std::mem::take(&mut *unpoisoned(&self.makers));
+        let mut others = Vec::new();
+        for mut maker in makers.into_values() {
+            if let Some(other) = maker.other.upgrade() {
+                retire(&maker.forget_arenas(), &other);
+                others.push(other);
+            }
+        }
+        let_go(others);
+    }
+
     /// Stores the introduction with this number, whose socket is `attachment`; `claim` is the process to which that
     /// socket is said to lead. Returns the replaced announcement.
     fn learn_introduction(
@@ -347,7 +379,9 @@ impl LaneDirectory {
         let mut announcements = unpoisoned(&self.announcements);
         let key = (number, peer.number());
         let old = announcements.introduced.insert(key, Arc::clone(&link));
+        let count = announcements.introduced.len();
         drop(announcements);
+        self.look_for_ended_later(peer, count);
         let mut replaced = Announcements::default();
         replaced.introduced.extend(old.map(|old| (key, old)));
         Ok(replaced)
@@ -380,9 +414,10 @@ impl LaneDirectory {
         let with = match with {
             WITH_MAKER => With::Maker,
             WITH_YOURSELF => With::Us,
-            other => match link.introduced(other - WITH_INTRODUCED) {
+            other => match link.introduced_or_ended(other - WITH_INTRODUCED)? {
                 Some(link) => With::Other(link),
-                // No end here uses the link any more, so no end will ask for the arena.
+                // No end here uses the link any more, so no end will ask for the arena; or the introduced process ended
+                // before thousands of others.
                 None if self.has_lost_announcements.load(Ordering::Acquire) => return Ok(Announcements::default()),
                 None => return Err(Error::BadPeer("an arena shared with an unknown process")),
             },
@@ -398,6 +433,23 @@ impl LaneDirectory {
         Ok(replaced)
     }
 
+    /// Looks later in this call for introduced processes that have ended, if `count`, the number of processes that the peer
+    /// of the link `peer` has introduced, is large enough. The calling thread is the leader of the link, and must drop no
+    /// link.
+    fn look_for_ended_later(&self, peer: &Link, count: usize) {
+        let left = self.left_at_look.load(Ordering::Relaxed);
+        if count > 2 * left + LOOK_AFTER {
+            self.left_at_look.store(LOOKING, Ordering::Relaxed);
+            let peer = peer.weak();
+            deferred::run_later(move || {
+                if let Some(peer) = peer.upgrade() {
+                    peer.close_links_to_ended();
+                    let_go(vec![peer]);
+                }
+            });
+        }
+    }
+
     /// Notes that the maker of the arena of this announcement takes no more lanes from the arena, and has named `lanes`
     /// there. Forgets the arena, if this process has looked up its ends in all of them. Does nothing if the arena is not
     /// known.
@@ -408,6 +460,15 @@ impl LaneDirectory {
         if known.is_used_up() {
             forget_later(announcements.arenas.remove(&key).map(|known| (key, known)));
         }
+    }
+}
+
+/// Tells the peer of `link` that this process takes no more lanes from the arenas `forgotten`, if that peer can forget
+/// them.
+fn retire(forgotten: &[Made], link: &Link) {
+    let packets: Vec<_> = forgotten.iter().filter_map(Made::retirement).collect();
+    if !packets.is_empty() && link.knows(RETIRES_ARENAS) {
+        packets.into_iter().for_each(|packet| link.send_sooner_or_later(packet));
     }
 }
 
@@ -445,6 +506,57 @@ impl Link {
                 return found;
             }
         }
+    }
+
+    /// Returns the link to the process that the peer introduced over this link under the number `number`, as
+    /// [`introduced`](Self::introduced) does. If that process has ended, and this process has closed the link to it,
+    /// creates a link over a socket that has hung up already. So the end that the peer is about to send gets the messages
+    /// that the ended process had sent, and then finds its peer gone.
+    fn introduced_or_ended(&self, number: u64) -> Result<Option<Arc<Self>>, Error> {
+        let key = (number, self.number());
+        if let Some(link) = self.introduced(number) {
+            return Ok(Some(link));
+        }
+        let ended = |link: &Self| link.announcements().ended.get(&key).copied();
+        let Some(claim) = ended(self).or_else(|| self.siblings().iter().find_map(|link| ended(link))) else {
+            return Ok(None);
+        };
+        let (socket, _) = crate::os::socket::pair()?;
+        let charge = self.ledger().charge_descriptors(&[socket.as_fd()])?;
+        let link = self.introduced_over(socket, claim)?;
+        link.ledger().introduced_by(charge);
+        self.announcements().introduced.insert(key, Arc::clone(&link));
+        Ok(Some(Arc::clone(&link)))
+    }
+
+    /// Closes the links to those processes introduced over this link that have ended and that this process uses no more,
+    /// and notes that the processes have ended. Does nothing for a link whose packets cannot be received now.
+    fn close_links_to_ended(&self) {
+        let read_all = |link: &Self| !link.fetch(|_| None::<()>).is_err_and(Error::passes);
+        let introduced = self.announcements().introduced.clone();
+        let has_ended = |link: &Self| link.uses() == 0 && read_all(link) && link.is_down();
+        let ended: Vec<_> = introduced.iter().filter(|(_, link)| has_ended(link)).collect();
+        // An ended process may have used a lane that this process does not know yet. The maker of that lane announced the
+        // lane to this process before the ended process could use it, so the announcement can be received now.
+        let announcers = self.siblings();
+        let are_known = announcers.iter().all(|link| read_all(link)) && read_all(self);
+        let turn = uses::hold();
+        let mut announcements = self.announcements();
+        for (key, link) in ended.into_iter().filter(|(_, link)| are_known && link.uses() == 0) {
+            // Another link may have replaced this one. What is removed here is dropped later, without the lock.
+            if announcements.introduced.get(key).is_some_and(|known| Arc::ptr_eq(known, link)) {
+                announcements.introduced.remove(key);
+                announcements.ended.insert(*key, ClaimedProcess::of(link.process()));
+            }
+        }
+        while announcements.ended.len() > MOST {
+            self.lane_directory().has_lost_announcements.store(true, Ordering::Release);
+            announcements.ended.pop_first();
+        }
+        self.lane_directory().left_at_look.store(announcements.introduced.len(), Ordering::Relaxed);
+        drop(announcements);
+        drop(turn);
+        let_go(introduced.into_values().chain(announcers).collect());
     }
 
     fn map_arena(&self, attachment: &ReceivedAttachment, claim: Claim) -> Result<Arc<Arena>, Error> {

@@ -117,6 +117,39 @@ fn an_announcement_that_is_replaced_while_its_link_is_dropped_is_forgotten() {
     }
 }
 
+/// Shows that the links to introduced processes that have ended are closed, except those that a remembered arena names,
+/// and that the peer may announce an arena for such a process later. Its end finds the process gone.
+#[test]
+fn links_to_introduced_processes_that_have_ended_are_closed() {
+    let link = Pair::named(0xb1);
+    let alive = link.introduce(0);
+    for number in 1..=20 {
+        drop(link.introduce(number));
+    }
+    link.announce(&lane_memory(), 1, 1);
+    link.ours.drain_once();
+    deferred::run();
+    let named = || {
+        let mut numbers = Vec::new();
+        link.ours.announcements().named(|link| numbers.push(link.number()));
+        numbers.sort_unstable();
+        numbers.dedup();
+        numbers.len()
+    };
+    assert_eq!(named(), 2, "the process that is alive, and the one that the arena names");
+    link.announce(&lane_memory(), 2, 2);
+    link.ours.drain_once();
+    assert_eq!(link.ours.missing(Error::PeerClosed), Error::PeerClosed, "no accusation");
+    let lane = link.ours.find_lane(name(2), 0, false).unwrap();
+    let gone = || {
+        lane.link().probe();
+        lane.link().is_down()
+    };
+    assert!(gone());
+    drop(lane);
+    drop(alive);
+}
+
 /// Shows that an arena for a process that was never introduced is still a breach.
 #[test]
 fn an_arena_for_a_process_that_was_never_introduced_is_a_breach() {
