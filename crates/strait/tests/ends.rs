@@ -20,6 +20,7 @@ fn child() {
         ("mesh", |_| mesh()),
         ("last", last),
         ("seals", |_| seals()),
+        ("few", |_| few()),
         ("to the dead", |_| to_the_dead()),
     ]);
 }
@@ -588,4 +589,28 @@ fn an_end_that_could_not_go_home_gets_what_needs_the_socket() {
     assert!(ours.recv_by(DEADLINE).unwrap().bytes() == large);
     drop((ours, channel));
     finish(actor);
+}
+
+/// The end that is sent has room for few messages.
+fn few() {
+    let parent = parent();
+    let (end, _other) = Options::new().queue_messages(4).pair().unwrap();
+    send_end(&parent, end);
+    assert_eq!(parent.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+}
+
+/// Shows that the options of an end do not travel to another process: an end from there has those of the end that
+/// received it. Within a process an end keeps its options.
+#[test]
+fn a_received_end_has_the_options_of_the_end_that_received_it() {
+    let room = |end: &Channel| (0..100).take_while(|_| end.try_send(b"one").is_ok()).count();
+    let (child, channel) = spawn("few");
+    assert_eq!(room(&recv_end(&channel)), 100);
+    drop(channel);
+    finish(child);
+
+    let (carrier, receiver) = Channel::pair().unwrap();
+    let (end, _other) = Options::new().queue_messages(4).pair().unwrap();
+    send_end(&carrier, end);
+    assert_eq!(room(&recv_end(&receiver)), 4);
 }

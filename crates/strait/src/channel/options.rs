@@ -16,6 +16,9 @@ use crate::wake::spin::{self, LONGEST as LONGEST_SPIN};
 /// Options of one end of a channel: wait strategy and limits. Each end has its own options; limits on sending apply at
 /// the sending end.
 ///
+/// The options of an end do not travel to another process: an end that arrives from another process has the options of
+/// the end that received the message.
+///
 /// | option | default |
 /// |---|---|
 /// | [`wait`](Self::wait) | [`Wait::Adaptive`] |
