@@ -25,7 +25,7 @@ use strait::{Channel, CommandExt, Deadline, Error, Options, Outgoing};
 
 #[test]
 fn child() {
-    common::play(&[("sender", sender)]);
+    common::play(&[("sender", sender), ("echo", |_| common::echo(&parent()))]);
 }
 
 /// The resource that the sender lacks.
@@ -94,6 +94,7 @@ impl Sender {
             "take" => while self.channel.as_ref().unwrap().try_recv().is_ok() {},
             "close" => drop(self.channel.take()),
             "write" => self.producer.write_whole(b"news", DEADLINE).unwrap(),
+            "ask for room" => assert!(self.producer.room().is_ok()),
             "read" => assert_eq!(self.consumer.read_some(&mut [0; PIPE], Deadline::NOW).unwrap(), PIPE),
             number => self.more[number.parse::<usize>().unwrap()].send_by(b"news", DEADLINE).unwrap(),
         }
@@ -388,4 +389,20 @@ fn ends_of_pipes_are_told_of_though_the_other_side_has_no_descriptors() {
         while receiver.producer.write_some(&[7; PIPE], Deadline::NOW).is_ok_and(|len| len > 0) {}
     }
     receiver.end();
+}
+
+/// Shows that a doorbell that could not be sent for lack of a descriptor is sent with the next call on the end. The
+/// producer needs descriptors to follow the consumer, which has moved to a third process and back.
+#[test]
+fn a_doorbell_that_found_no_descriptor_is_sent_with_the_next_call() {
+    let mut receiver = Receiver::new(Lacks::Descriptors, 0);
+    let (echo, channel) = common::spawn("echo");
+    channel.send_by(Outgoing::new(b"").handle(receiver.consumer), DEADLINE).unwrap();
+    let consumer = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_consumer().unwrap();
+    wakes(&mut receiver.orders, "write\nlack nothing\nask for room", || {
+        assert_eq!(consumer.read_some(&mut [0; PIPE], SOON), Ok(4));
+    });
+    drop((channel, receiver.orders));
+    receiver.actor.wait_for_success();
+    common::finish(echo);
 }

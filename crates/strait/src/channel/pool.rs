@@ -751,6 +751,21 @@ mod tests {
         assert_eq!(pool.queued, singles.len() * 1000);
     }
 
+    /// Shows that a shared block whose memory the receiver has stays in the pool when its only lent part is taken back:
+    /// the next message needs no new memory.
+    #[test]
+    fn a_shared_block_that_the_receiver_has_outlives_a_message_that_was_not_sent() {
+        let mut pool = Pool::default();
+        let _singles: Vec<_> = (0..MAX_SINGLE).map(|_| lend(&mut pool, 1000, 0, usize::MAX).unwrap()).collect();
+        let sent = lend(&mut pool, 1000, 0, usize::MAX).unwrap();
+        give_back(&sent.mapping, &sent.record);
+        let unsent = lend(&mut pool, 1000, 0, usize::MAX).unwrap();
+        pool.take_back(&unsent);
+        let next = lend(&mut pool, 1000, 0, usize::MAX).unwrap();
+        assert!(next.fresh.is_none());
+        assert_eq!(next.record, unsent.record);
+    }
+
     /// Shows that a peer harms nothing by returning memory before it has got the message: the sender takes the memory back
     /// once, whether that memory was lent again meanwhile or not.
     #[test]
