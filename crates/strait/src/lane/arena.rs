@@ -778,6 +778,23 @@ mod tests {
         assert_eq!(unpoisoned(&made.arena.freed).names.len(), 2);
     }
 
+    /// Shows that the search for ends in transit finds the next lane of an end, whether the end changes sides there or
+    /// not.
+    #[test]
+    fn the_next_lane_of_an_end_in_transit_is_found_on_either_side() {
+        for side in [0, 1] {
+            let mut made = Made::new(2, SMALL, true).unwrap();
+            let names = [made.take().unwrap(), made.take().unwrap()];
+            let lane = |nth: usize, side| Lane::in_arena(&made.arena, names[nth], side, Link::own(), None).unwrap();
+            let (idle, moved) = (lane(0, 0), lane(0, 1));
+            let (fresh, next) = (lane(1, side), lane(1, 1 - side));
+            moved.store_successor(&fresh, &Link::own(), |_| unreachable!("the end never was in transit"));
+            let (found, _) = idle.local_slot().unwrap().successor().unwrap();
+            let next = next.local_slot().unwrap();
+            assert_eq!((found.key(), found.token_in()), (next.key(), next.token_in()), "{side}");
+        }
+    }
+
     #[test]
     fn a_slot_of_two_that_were_handed_to_each_other_is_free_too() {
         let (made, [one, claimed, other]) = ends();
