@@ -186,3 +186,34 @@ fn heard(packet: &Packet) -> Heard {
         _ => Heard::Other,
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::super::table::{Seen, Step};
+    use super::*;
+
+    fn identity(inode: u64) -> Identity {
+        Identity { inode, name: inode.into() }
+    }
+
+    /// Shows that a connect makes a direct link only if the process at the other end of the connection, as the kernel
+    /// reports it for the socket, also sent the packet. A process that handed its connection on may have kept a copy.
+    #[test]
+    fn a_connection_that_was_handed_on_makes_no_direct_link() {
+        let (on, lane, link) = (7, 5, 9);
+        for (from, makers) in [(1, Makers::NONE), (2, Makers::Anyone)] {
+            let (me, name) = (identity(0), identity(from).name);
+            let mut listener = Links::new(me);
+            listener.see(Seen::Accepted { on, from: Some(1), lane });
+            let packet = Packet::Connect { name, link };
+            listener.see(Seen::Packet { on, from: Some(from), packet, brings: None });
+            listener.see(Seen::Done(Step::Send(on, Packet::New { name: me.name, lane })));
+            assert_eq!(listener.link(on).map(|link| &link.makers), Some(&makers), "accepted, sent by {from}");
+            let mut connector = Links::new(me);
+            connector.see(Seen::Connect { on, to: Some(1), link });
+            connector.see(Seen::Done(Step::Send(on, Packet::Connect { name: me.name, link })));
+            connector.see(Seen::Packet { on, from: Some(from), packet: Packet::New { name, lane }, brings: None });
+            assert_eq!(connector.link(on).map(|link| &link.makers), Some(&makers), "connected, answered by {from}");
+        }
+    }
+}
