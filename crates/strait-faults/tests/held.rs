@@ -238,6 +238,35 @@ fn a_lane_is_found_while_the_link_over_which_it_was_announced_is_dropped() {
     drop((actor, to));
 }
 
+/// Shows that ends are handed over before the receiver of their message is woken: the sender may lose its processor to the
+/// receiver, for a second on a busy machine. The receiver may send from such an end, whose other end only the sender can
+/// wake until the end is handed over.
+#[test]
+fn ends_are_handed_over_before_the_receiver_of_their_message_is_woken() {
+    let _alone = alone();
+    let (near, far) = over_a_socket_with(&Options::new().wait(Wait::Block));
+    // Opens both sides.
+    for (from, to) in [(&near, &far), (&far, &near)] {
+        from.send(b"first").unwrap();
+        to.recv_by(DEADLINE).unwrap();
+    }
+    let (_stays, moves) = Channel::pair().unwrap();
+    fault::record();
+    let receive = in_a_thread(move || far.recv_by(DEADLINE).map(|_| far));
+    let begin = Instant::now();
+    while !fault::trace().contains(&"futex(WAIT)") {
+        assert!(begin.elapsed() < DEADLINE, "the receiver does not sleep");
+        thread::yield_now();
+    }
+    near.send(Outgoing::new(b"an end").handle(moves)).unwrap();
+    receive.recv_timeout(DEADLINE).expect("the message comes").unwrap();
+    let trace = fault::trace();
+    fault::record();
+    let place = |step: &str| trace.iter().position(|name| *name == step).expect("each step is made");
+    let handed_over = place("before an end is handed over or its transfer is cancelled");
+    assert!(handed_over < place("before a sleeper is woken"), "{trace:#?}");
+}
+
 /// Returns a message with this number of files.
 fn with_files(count: usize) -> Outgoing<'static> {
     (0..count).fold(Outgoing::new(b"files"), |message, _| message.handle(File::open("/dev/null").unwrap()))

@@ -43,9 +43,21 @@ impl End {
     /// must stage the message anew. Also the errors with which the sending direction ends.
     #[inline]
     pub(in crate::channel) fn commit(&self, tx: &mut Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
+        self.commit_and(tx, deadline, || {})
+    }
+
+    /// Makes the staged records visible to the peer as [`End::commit`] does, and calls `and_then` right after that, before
+    /// a sleeping peer is woken. The thread may lose its processor to the woken peer, so what others wait for comes first.
+    #[inline]
+    pub(in crate::channel) fn commit_and(
+        &self,
+        tx: &mut Guard<'_, Tx>,
+        deadline: Deadline,
+        mut and_then: impl FnMut(),
+    ) -> Result<(), Error> {
         let mut lanes = 0;
         while tx.producer.has_staged() {
-            match self.commit_once(tx) {
+            match self.commit_once_and(tx, &mut and_then) {
                 None => return Ok(()),
                 Some(ended) => self.after_end(tx, ended, deadline)?,
             }
@@ -61,8 +73,16 @@ impl End {
     /// because the other end has moved or was closed, commits nothing and returns how the ring was ended; the caller
     /// passes this value to [`End::after_end`].
     pub(in crate::channel) fn commit_once(&self, tx: &mut Guard<'_, Tx>) -> Option<Ended> {
+        self.commit_once_and(tx, || {})
+    }
+
+    /// Commits the staged records in the present lane as [`End::commit_once`] does. Calls `and_then` after a successful
+    /// commit, before a sleeping peer is woken.
+    #[inline]
+    fn commit_once_and(&self, tx: &mut Guard<'_, Tx>, mut and_then: impl FnMut()) -> Option<Ended> {
         match tx.producer.commit() {
             Ok(()) => {
+                and_then();
                 tx.attached = false;
                 let (messages, bytes) = std::mem::take(&mut tx.uncommitted);
                 self.counts.messages_sent.add(messages.into());

@@ -175,14 +175,6 @@ impl End {
         let sent = self.send_flat(tx, content, len, &flat, Deadline::NOW);
         match sent {
             Ok(()) => {
-                for end in &flat.ends {
-                    let end = end.end();
-                    // From here on the end belongs to the receiver.
-                    end.set_sent();
-                    if let Ok(lane) = end.lane() {
-                        lane.hand_over();
-                    }
-                }
                 // The plain handles are not closed here: they may have come from a peer, and only the caller knows
                 // which.
                 *handles = flat.into_plain();
@@ -202,6 +194,10 @@ impl End {
 
     /// Sends a message of `len` bytes with flattened handles, whose ends have all been moved into lanes that the peer
     /// process can use. Stages the handle table and the message, sends the descriptors over the socket, and commits.
+    /// After the commit the ends belong to the receiver.
+    ///
+    /// The ends are handed over before the receiver is woken. The receiver can use an end, and send from it, before that
+    /// end is handed over; but the other end may sleep at its link to this process, so that only this process can wake it.
     fn send_flat(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -239,7 +235,15 @@ impl End {
         let table = memory.as_ref().map(AsFd::as_fd);
         let attachments = Attachments { table, ..Attachments::descriptors(&descriptors) };
         self.stage_content(tx, content, len, loan, header, attachments, deadline)?;
-        self.commit(tx, deadline)
+        self.commit_and(tx, deadline, || {
+            for end in &flat.ends {
+                let end = end.end();
+                end.set_sent();
+                if let Ok(lane) = end.lane() {
+                    lane.hand_over();
+                }
+            }
+        })
     }
 
     /// Returns the number of bytes of the longest handle table that goes through the ring: at most a quarter of the
