@@ -1,5 +1,6 @@
 //! Announcements that are passed on from one link to another, or forgotten, while another thread is at a certain step.
-//! Each test is that thread: it leads a link, or holds a link that nothing uses any more.
+//! Each test is that thread: it leads a link, or holds a link that nothing uses any more. Each test runs in a process of
+//! its own, because calls of other threads receive from all links of their process, and hold links for a moment.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -20,6 +21,26 @@ const WITH_YOURSELF: u64 = 1;
 
 /// The value of the field `with` of an arena packet for the processes of the introduction with number 0.
 const WITH_INTRODUCED: u64 = 2;
+
+/// Returns `true` in a process in which no other test runs. Otherwise runs the calling test in such a process, and
+/// returns `false`.
+///
+/// # Panics
+/// If the test fails in that process.
+fn is_alone() -> bool {
+    const ALONE: &str = "STRAIT_TEST_IS_ALONE";
+    if std::env::var_os(ALONE).is_some() {
+        return true;
+    }
+    // The test harness gives the thread the name of the test, unless it runs one test after the other.
+    let thread = std::thread::current();
+    let Some(name) = thread.name().filter(|name| *name != "main") else { return true };
+    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
+    let output = program.args(["--exact", name, "--test-threads=1"]).env(ALONE, "1").output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(output.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
+    false
+}
 
 /// A link of this process, and the other end of its socket, by which the test is the peer.
 struct Pair {
@@ -76,6 +97,9 @@ fn name(arena: u64) -> Name {
 /// more, and an arena for the introduced process comes after that.
 #[test]
 fn an_arena_for_a_process_whose_introduction_was_forgotten_is_no_breach() {
+    if !is_alone() {
+        return;
+    }
     let link = Pair::named(0xa1);
     let _other = link.introduce(7);
     link.ours.drain_once();
@@ -97,6 +121,9 @@ fn an_arena_for_a_process_whose_introduction_was_forgotten_is_no_breach() {
 /// program makes no other call.
 #[test]
 fn an_announcement_that_is_replaced_while_its_link_is_dropped_is_forgotten() {
+    if !is_alone() {
+        return;
+    }
     let link = Pair::named(0xa7);
     let held = Arc::clone(&link.ours);
     assert!(held.try_lead());
@@ -121,6 +148,9 @@ fn an_announcement_that_is_replaced_while_its_link_is_dropped_is_forgotten() {
 /// and that the peer may announce an arena for such a process later. Its end finds the process gone.
 #[test]
 fn links_to_introduced_processes_that_have_ended_are_closed() {
+    if !is_alone() {
+        return;
+    }
     let link = Pair::named(0xb1);
     let alive = link.introduce(0);
     for number in 1..=20 {
@@ -153,6 +183,9 @@ fn links_to_introduced_processes_that_have_ended_are_closed() {
 /// Shows that an arena for a process that was never introduced is still a breach.
 #[test]
 fn an_arena_for_a_process_that_was_never_introduced_is_a_breach() {
+    if !is_alone() {
+        return;
+    }
     let link = Pair::named(0xa2);
     link.announce(&lane_memory(), 1, 7);
     link.ours.drain_once();
@@ -162,6 +195,9 @@ fn an_arena_for_a_process_that_was_never_introduced_is_a_breach() {
 /// Shows that announcements are passed on to a link whose handshake another thread is about to receive.
 #[test]
 fn announcements_pass_to_a_link_whose_handshake_another_thread_is_about_to_receive() {
+    if !is_alone() {
+        return;
+    }
     let (old, new) = (Pair::named(0xa3), Pair::new());
     let _other = old.introduce(7);
     old.announce(&lane_memory(), 1, 7);
@@ -183,6 +219,9 @@ fn announcements_pass_to_a_link_whose_handshake_another_thread_is_about_to_recei
 /// of the introducer, in whose socket the introduction is.
 #[test]
 fn announcements_pass_to_a_link_that_another_thread_is_about_to_be_introduced_to() {
+    if !is_alone() {
+        return;
+    }
     let (old, introducer) = (Pair::named(0xa9), Pair::named(0xaa));
     let _other = old.introduce(7);
     old.announce(&lane_memory(), 1, 7);
@@ -208,6 +247,9 @@ fn announcements_pass_to_a_link_that_another_thread_is_about_to_be_introduced_to
 /// thread drops the link under no lock, and not before it has stopped leading.
 #[test]
 fn a_link_whose_use_ends_while_another_link_learns_its_name_is_dropped_later() {
+    if !is_alone() {
+        return;
+    }
     let (tell, told) = std::sync::mpsc::channel();
     std::thread::spawn(move || {
         let (old, new) = (Pair::named(0xae), Pair::new());
@@ -240,6 +282,9 @@ fn send_many(pair: &Pair) {
 /// of them are unread when the link is dropped.
 #[test]
 fn announcements_behind_many_packets_pass_to_another_link() {
+    if !is_alone() {
+        return;
+    }
     let (old, new) = (Pair::named(0xab), Pair::named(0xab));
     send_many(&old);
     let _other = old.introduce(7);
@@ -251,6 +296,9 @@ fn announcements_behind_many_packets_pass_to_another_link() {
 /// Shows that announcements are passed on to a link whose introduction is behind many packets.
 #[test]
 fn announcements_pass_to_a_link_that_is_introduced_behind_many_packets() {
+    if !is_alone() {
+        return;
+    }
     let (old, introducer) = (Pair::named(0xac), Pair::named(0xad));
     let _other = old.introduce(7);
     old.announce(&lane_memory(), 1, 7);
@@ -270,6 +318,9 @@ fn announcements_pass_to_a_link_that_is_introduced_behind_many_packets() {
 /// link may turn out to lead to that peer. The peer then does not refer to those announcements over the other link.
 #[test]
 fn a_peer_sees_that_a_link_ends_before_its_announcements_are_forgotten() {
+    if !is_alone() {
+        return;
+    }
     let (old, new) = (Pair::named(0xa4), Pair::new());
     let _other = old.introduce(7);
     old.ours.drain_once();
@@ -286,6 +337,9 @@ fn a_peer_sees_that_a_link_ends_before_its_announcements_are_forgotten() {
 /// the other. The peer did not know that both links lead here, and introduced this process to itself.
 #[test]
 fn announcements_with_one_number_over_two_links_stay_apart() {
+    if !is_alone() {
+        return;
+    }
     let (one, two) = (Pair::named(0xa5), Pair::named(0xa5));
     let memory = lane_memory();
     let _others = [&one, &two].map(|link| {
@@ -302,6 +356,9 @@ fn announcements_with_one_number_over_two_links_stay_apart() {
 /// Shows that both ends of a lane get different links if the announcements are found over a third link to the peer.
 #[test]
 fn ends_of_one_lane_that_are_named_over_a_third_link_get_different_links() {
+    if !is_alone() {
+        return;
+    }
     let links = [(); 3].map(|()| Pair::named(0xa6));
     let memory = lane_memory();
     let _others = [&links[0], &links[1]].map(|link| {
@@ -317,6 +374,9 @@ fn ends_of_one_lane_that_are_named_over_a_third_link_get_different_links() {
 /// Shows that a process which gets both ends of a lane knows of each end when it comes.
 #[test]
 fn the_other_end_of_a_lane_within_this_process_is_here_once_it_has_come() {
+    if !is_alone() {
+        return;
+    }
     let link = Pair::named(0xa8);
     let packet = Packet::Arena { token: 1, number: 1, lanes: 2, cells: SMALL as u32, with: WITH_YOURSELF };
     link.send(packet, Attachments::memory(&lane_memory()));
@@ -333,6 +393,9 @@ fn the_other_end_of_a_lane_within_this_process_is_here_once_it_has_come() {
 /// wait for its own.
 #[test]
 fn a_search_in_a_destructor_waits_for_links_that_other_threads_drop() {
+    if !is_alone() {
+        return;
+    }
     let (own, other) = (Pair::new(), Pair::new());
     let wait = || {
         let begin = std::time::Instant::now();
