@@ -6,7 +6,6 @@ use std::io::IoSlice;
 use std::mem::ManuallyDrop;
 use std::sync::Arc;
 
-use crate::channel::End;
 use crate::channel::buffer::Buffer;
 use crate::channel::handle::Handle;
 use crate::channel::origin::Origin;
@@ -361,11 +360,6 @@ impl MessageExtras {
         self.handles.take()
     }
 
-    /// Returns the channel ends among the handles, also those within ends of data pipes.
-    pub(crate) fn ends(&self) -> impl Iterator<Item = &Arc<End>> {
-        self.handles.iter().filter_map(Handle::as_end)
-    }
-
     /// Returns the size in bytes that the value reports ([`Value::size`]); 0 if the message is not a value.
     pub(crate) fn value_size(&self) -> usize {
         self.value.as_ref().map_or(0, Lazy::size)
@@ -386,7 +380,8 @@ impl Parcel for MessageExtras {
     }
 
     fn ends(&self) -> Vec<Arc<dyn LaneUser>> {
-        MessageExtras::ends(self).map(|end| Arc::clone(end) as Arc<dyn LaneUser>).collect()
+        let ends = self.handles.iter().filter_map(Handle::as_end);
+        ends.map(|end| Arc::clone(end) as Arc<dyn LaneUser>).collect()
     }
 
     fn close(self: Box<Self>) {

@@ -3,7 +3,6 @@
 use super::Tx;
 use crate::channel::End;
 use crate::channel::message::MessageExtras;
-use crate::channel::transfer::in_transit;
 use crate::lane::mailbox::{self, mailbox};
 use crate::lane::retention;
 use crate::link::Amount;
@@ -13,7 +12,8 @@ use crate::wake::lock::Guard;
 
 impl End {
     /// Commits the message that was staged last, and leaves its handles or value (`extras`) in the mailbox for the
-    /// receiver, which is in this process. `in_transit` is the retention mark for channel ends among the handles.
+    /// receiver, which is in this process. `in_transit` is the retention mark for channel ends among the handles, and
+    /// `read_by_ends` are the tokens of the rings that these ends read.
     /// Returns `None` on success. If the other end was closed or has left this process, returns how the ring was ended,
     /// and `extras`, unless a process with the memory of the ring has let another message take their place.
     pub(in crate::channel) fn commit_local(
@@ -21,10 +21,11 @@ impl End {
         tx: &mut Guard<'_, Tx>,
         extras: Box<MessageExtras>,
         in_transit: Option<InTransit>,
+        read_by_ends: Box<[u128]>,
         amount: Amount,
     ) -> Option<(Ended, Option<Box<MessageExtras>>)> {
         let (token, message) = (tx.lane.token_out(), tx.sequence - 1);
-        leave(tx, message, extras, in_transit, false);
+        leave(tx, message, extras, in_transit, read_by_ends, false);
         tx.note_in_flight_of(message, amount);
         let Some(ended) = self.commit_once(tx) else {
             mailbox().committed(token, message);
@@ -41,17 +42,17 @@ impl End {
 }
 
 /// Leaves handles or a value in the mailbox of this process, for the receiver of the message with the number `message`
-/// in the ring that `tx` writes. `in_transit` is the retention mark for channel ends among the handles. Unless
-/// `is_committed`, the sender takes them back if it cannot commit the message.
+/// in the ring that `tx` writes. `in_transit` is the retention mark for channel ends among the handles, and
+/// `read_by_ends` are the tokens of the rings that these ends read. Unless `is_committed`, the sender takes them back if it cannot commit the message.
 pub(in crate::channel) fn leave(
     tx: &mut Tx,
     message: u64,
     extras: Box<MessageExtras>,
     in_transit: Option<InTransit>,
+    read_by_ends: Box<[u128]>,
     is_committed: bool,
 ) {
     let is_in_transit = in_transit.is_some() && !tx.lane.is_other_here();
-    let read_by_ends = in_transit::rings_read_by(extras.ends());
     let old = mailbox().leave(tx.lane.token_out(), message, extras, in_transit, read_by_ends, is_committed);
     drop(old);
     if is_in_transit {

@@ -363,7 +363,7 @@ impl End {
             }
         }
         let rings = in_transit::rings_read_by(handles.iter().filter_map(Handle::as_end));
-        if mailbox().lies_within(tx.lane.token_out(), &rings) {
+        if !rings.is_empty() && mailbox().lies_within(tx.lane.token_out(), &rings) {
             return Err(Error::OwnChannel);
         }
         let count = handles.len();
@@ -372,7 +372,9 @@ impl End {
         self.stage_content(tx, content, len, None, header, Attachments::NOTHING, deadline)?;
         let in_transit = in_transit::of_handles(handles, tx.lane.is_other_here());
         let extras = MessageExtras::with_handles(std::mem::take(handles));
-        let Some((ended, left)) = self.commit_local(tx, extras, in_transit, Amount::default()) else { return Ok(()) };
+        let Some((ended, left)) = self.commit_local(tx, extras, in_transit, rings, Amount::default()) else {
+            return Ok(());
+        };
         *handles = left.map(|mut left| left.take_handles()).unwrap_or_default();
         self.after_end(tx, ended, deadline)
     }

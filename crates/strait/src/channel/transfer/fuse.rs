@@ -423,7 +423,8 @@ impl<'a> Half<'a> {
         self.unread = Some((self.tx.lane.token_out(), number));
         // Marked as committed, as if the record were in the ring. If the far end is closed before, this half takes the
         // backlog back.
-        local::leave(&mut self.tx, number, MessageExtras::with_handles(handles), in_transit, true);
+        let read_by_ends = in_transit::rings_read_by(handles.iter().filter_map(Handle::as_end));
+        local::leave(&mut self.tx, number, MessageExtras::with_handles(handles), in_transit, read_by_ends, true);
         Ok(())
     }
 
