@@ -6,9 +6,10 @@
 //! nothing from another process is filed here.
 
 use std::any::Any;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, HashMap, hash_map};
 use std::fmt::Debug;
+use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard};
 
@@ -49,7 +50,7 @@ pub(crate) struct Left {
     /// cannot commit the message.
     is_uncommitted: bool,
     /// The tokens of the rings that the channel ends in the parcel read.
-    read_by_ends: Box<[u128]>,
+    read_by_ends: Vec<u128>,
     /// The retention mark for channel ends in the parcel; `None` if there are none. The channel ends may lie in the
     /// mailbox until the end that receives them arrives in this process.
     _in_transit: Option<InTransit>,
@@ -63,9 +64,29 @@ pub(crate) struct Mailbox {
     memories: BTreeMap<MemoryKey, Arc<Mapping>>,
     /// For each channel end in a parcel, by the token of the ring that the end reads: the token of the ring whose parcel
     /// holds the end.
-    places: BTreeMap<u128, u128>,
+    places: HashMap<u128, u128, BuildHasherDefault<TokenHasher>>,
     /// The sizes of the values that lie here in committed messages.
     sizes: Sizes,
+}
+
+/// A fast hasher for tokens of rings in this process, which no other process chooses.
+#[derive(Debug, Default)]
+struct TokenHasher(u64);
+
+impl Hasher for TokenHasher {
+    fn finish(&self) -> u64 {
+        self.0
+    }
+
+    fn write(&mut self, bytes: &[u8]) {
+        bytes.iter().for_each(|byte| self.write_u128(u128::from(*byte)));
+    }
+
+    fn write_u128(&mut self, token: u128) {
+        // The product with an odd number spreads each bit of a token upwards; the rotation brings the upper half down.
+        let mixed = (self.0 ^ token as u64 ^ (token >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+        self.0 = mixed.rotate_left(32);
+    }
 }
 
 /// The sizes of values, added up for each ring. Values of 0 bytes are left out.
@@ -177,21 +198,23 @@ impl Mailbox {
         message: u64,
         parcel: Box<dyn Parcel>,
         in_transit: Option<InTransit>,
-        read_by_ends: Box<[u128]>,
+        read_by_ends: Vec<u128>,
         is_committed: bool,
     ) -> Option<Left> {
         let size = parcel.size();
-        let places = (!read_by_ends.is_empty()).then(|| read_by_ends.clone());
+        for ring in &read_by_ends {
+            self.places.insert(*ring, token);
+        }
         let left = Left { parcel, size, is_uncommitted: !is_committed, read_by_ends, _in_transit: in_transit };
         let old = self.parcels.insert((token, message), left);
         if let Some(old) = &old {
             self.uncount(token, old);
+            // The new parcel may have an end that the old one had.
+            let rings = &self.parcels[&(token, message)].read_by_ends;
+            self.places.extend(rings.iter().map(|ring| (*ring, token)));
         }
         if is_committed {
             self.sizes.add(token, size);
-        }
-        for ring in places.into_iter().flatten() {
-            self.places.insert(ring, token);
         }
         old
     }
@@ -211,7 +234,7 @@ impl Mailbox {
     /// was committed.
     fn uncount(&mut self, token: u128, left: &Left) {
         for ring in &left.read_by_ends {
-            if let Entry::Occupied(place) = self.places.entry(*ring)
+            if let hash_map::Entry::Occupied(place) = self.places.entry(*ring)
                 && *place.get() == token
             {
                 place.remove();
@@ -375,7 +398,7 @@ mod tests {
     fn sizes_of_values_count_as_long_as_the_values_are_here() {
         let mut mailbox = Mailbox::default();
         let leave = |mailbox: &mut Mailbox, token, message, size, is_committed| {
-            mailbox.leave(token, message, Box::new(Sized(size)), None, Box::default(), is_committed).is_some()
+            mailbox.leave(token, message, Box::new(Sized(size)), None, Vec::new(), is_committed).is_some()
         };
         leave(&mut mailbox, 1, 7, 100, true);
         leave(&mut mailbox, 1, 8, 20, false);
@@ -407,7 +430,7 @@ mod tests {
     fn what_no_end_will_receive_is_discarded_unless_its_message_is_not_committed_yet() {
         let mut mailbox = Mailbox::default();
         for (token, message) in [(1, 7), (1, 8), (2, 7)] {
-            assert!(mailbox.leave(token, message, Box::new(Handles(2)), None, Box::default(), false).is_none());
+            assert!(mailbox.leave(token, message, Box::new(Handles(2)), None, Vec::new(), false).is_none());
         }
         mailbox.leave_memory(MemoryKey::Block(1, 0), Mapping::private(4096).unwrap());
         mailbox.committed(1, 7);
@@ -425,7 +448,7 @@ mod tests {
     fn a_message_lies_within_the_rings_whose_ends_hold_the_end_that_would_receive_it() {
         let mut mailbox = Mailbox::default();
         let leave = |mailbox: &mut Mailbox, token, message, rings: &[u128]| {
-            drop(mailbox.leave(token, message, Box::new(Handles(1)), None, rings.into(), true));
+            drop(mailbox.leave(token, message, Box::new(Handles(1)), None, rings.to_vec(), true));
         };
         // The end that reads ring 1 lies in a message to ring 2, and the end that reads ring 2 in a message to ring 3.
         leave(&mut mailbox, 2, 7, &[1]);
@@ -456,7 +479,7 @@ mod tests {
             (Arc::downgrade(&arena), InTransit::counted(true).unwrap().with([Arc::clone(&link)]));
         drop((link, arena, name));
         assert!(dropped.strong_count() > 0, "the mark holds the link, and the link its arena");
-        assert!(mailbox().leave(TOKEN, 0, Box::new(Handles(1)), Some(in_transit), Box::default(), true).is_none());
+        assert!(mailbox().leave(TOKEN, 0, Box::new(Handles(1)), Some(in_transit), Vec::new(), true).is_none());
         let (tell, told) = mpsc::channel();
         std::thread::spawn(move || tell.send(take(TOKEN, 0, 1).is_some()));
         assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(true));

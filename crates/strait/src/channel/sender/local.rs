@@ -21,7 +21,7 @@ impl End {
         tx: &mut Guard<'_, Tx>,
         extras: Box<MessageExtras>,
         in_transit: Option<InTransit>,
-        read_by_ends: Box<[u128]>,
+        read_by_ends: Vec<u128>,
         amount: Amount,
     ) -> Option<(Ended, Option<Box<MessageExtras>>)> {
         let (token, message) = (tx.lane.token_out(), tx.sequence - 1);
@@ -49,7 +49,7 @@ pub(in crate::channel) fn leave(
     message: u64,
     extras: Box<MessageExtras>,
     in_transit: Option<InTransit>,
-    read_by_ends: Box<[u128]>,
+    read_by_ends: Vec<u128>,
     is_committed: bool,
 ) {
     let is_in_transit = in_transit.is_some() && !tx.lane.is_other_here();

@@ -39,7 +39,7 @@ fn used_by(ends: impl Iterator<Item = Arc<End>>) -> Vec<Arc<Link>> {
 }
 
 /// Returns the tokens of the rings that these ends read. Leaves out an end whose receiving lock another thread holds.
-pub(in crate::channel) fn rings_read_by<'a>(ends: impl Iterator<Item = &'a Arc<End>>) -> Box<[u128]> {
+pub(in crate::channel) fn rings_read_by<'a>(ends: impl Iterator<Item = &'a Arc<End>>) -> Vec<u128> {
     ends.filter_map(|end| Some(end.rx.lock(Deadline::NOW).ok()?.lane.token_in())).collect()
 }
 

@@ -84,7 +84,7 @@ impl End {
         self.count_staged(tx, 0);
         let amount = Amount { sealed: size, ..Amount::default() };
         let extras = value.take().unwrap_or_default();
-        let Some((ended, left)) = self.commit_local(tx, extras, None, Box::default(), amount) else { return Ok(()) };
+        let Some((ended, left)) = self.commit_local(tx, extras, None, Vec::new(), amount) else { return Ok(()) };
         *value = left;
         self.after_end(tx, ended, deadline)
     }
