@@ -49,7 +49,7 @@ pub(crate) struct Left {
     /// Whether the record of the message has not been committed yet. The sending thread takes the parcel back if it
     /// cannot commit the message.
     is_uncommitted: bool,
-    /// The tokens of the rings that the channel ends in the parcel read.
+    /// The tokens of the rings within this process that the channel ends in the parcel read.
     read_by_ends: Vec<u128>,
     /// The retention mark for channel ends in the parcel; `None` if there are none. The channel ends may lie in the
     /// mailbox until the end that receives them arrives in this process.
@@ -62,8 +62,8 @@ pub(crate) struct Mailbox {
     /// The parcels, by the token of the ring and the number of the message.
     parcels: BTreeMap<(u128, u64), Left>,
     memories: BTreeMap<MemoryKey, Arc<Mapping>>,
-    /// For each channel end in a parcel, by the token of the ring that the end reads: the token of the ring whose parcel
-    /// holds the end.
+    /// For each channel end in a parcel that reads a ring within this process, by the token of that ring: the token of
+    /// the ring whose parcel holds the end.
     places: HashMap<u128, u128, BuildHasherDefault<TokenHasher>>,
     /// The sizes of the values that lie here in committed messages.
     sizes: Sizes,
@@ -188,9 +188,9 @@ impl Mailbox {
 
     /// Leaves `parcel` for the receiver of the message with the number `message` in the ring with this token.
     /// `in_transit` is the retention mark for channel ends in the parcel, and `read_by_ends` are the tokens of the rings
-    /// that these ends read. Unless `is_committed`, the caller is about to
-    /// [commit](Self::committed) the message. Returns the parcel that lay there before, for the caller to drop without
-    /// a lock: only a peer that shares the memory of both ends can have caused that. Otherwise returns `None`.
+    /// within this process that these ends read. Unless `is_committed`, the caller is about to
+    /// [commit](Self::committed) the message. Returns the parcel that lay there before, for the caller to drop without a
+    /// lock: only a peer that shares the memory of both ends can have caused that. Otherwise returns `None`.
     #[must_use]
     pub(crate) fn leave(
         &mut self,
@@ -209,9 +209,6 @@ impl Mailbox {
         let old = self.parcels.insert((token, message), left);
         if let Some(old) = &old {
             self.uncount(token, old);
-            // The new parcel may have an end that the old one had.
-            let rings = &self.parcels[&(token, message)].read_by_ends;
-            self.places.extend(rings.iter().map(|ring| (*ring, token)));
         }
         if is_committed {
             self.sizes.add(token, size);
@@ -226,7 +223,7 @@ impl Mailbox {
     /// hold each other for ever.
     pub(crate) fn lies_within(&self, token: u128, rings: &[u128]) -> bool {
         let outer = std::iter::successors(Some(token), |ring| self.places.get(ring).copied());
-        // Ends that another process has sent here may lie in each other already.
+        // The search is bounded, because two sends at the same moment may have closed a cycle.
         outer.take(self.places.len() + 1).any(|ring| rings.contains(&ring))
     }
 

@@ -13,9 +13,9 @@ use crate::wake::lock::Guard;
 impl End {
     /// Commits the message that was staged last, and leaves its handles or value (`extras`) in the mailbox for the
     /// receiver, which is in this process. `in_transit` is the retention mark for channel ends among the handles, and
-    /// `read_by_ends` are the tokens of the rings that these ends read.
-    /// Returns `None` on success. If the other end was closed or has left this process, returns how the ring was ended,
-    /// and `extras`, unless a process with the memory of the ring has let another message take their place.
+    /// `read_by_ends` are the tokens of the rings within this process that these ends read. Returns `None` on success. If
+    /// the other end was closed or has left this process, returns how the ring was ended, and `extras`, unless a process
+    /// with the memory of the ring has let another message take their place.
     pub(in crate::channel) fn commit_local(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -43,7 +43,8 @@ impl End {
 
 /// Leaves handles or a value in the mailbox of this process, for the receiver of the message with the number `message`
 /// in the ring that `tx` writes. `in_transit` is the retention mark for channel ends among the handles, and
-/// `read_by_ends` are the tokens of the rings that these ends read. Unless `is_committed`, the sender takes them back if it cannot commit the message.
+/// `read_by_ends` are the tokens of the rings within this process that these ends read. Unless `is_committed`, the
+/// sender takes the parcel back if the message cannot be committed.
 pub(in crate::channel) fn leave(
     tx: &mut Tx,
     message: u64,

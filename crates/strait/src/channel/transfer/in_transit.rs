@@ -38,9 +38,15 @@ fn used_by(ends: impl Iterator<Item = Arc<End>>) -> Vec<Arc<Link>> {
     lanes.iter().flat_map(|lane| lane.links()).map(|link| Arc::clone(link)).collect()
 }
 
-/// Returns the tokens of the rings that these ends read. Leaves out an end whose receiving lock another thread holds.
+/// Returns the tokens of the rings within this process that these ends read. Leaves out a ring that another process
+/// writes, whose token that process may have chosen, and an end whose receiving lock another thread holds.
 pub(in crate::channel) fn rings_read_by<'a>(ends: impl Iterator<Item = &'a Arc<End>>) -> Vec<u128> {
-    ends.filter_map(|end| Some(end.rx.lock(Deadline::NOW).ok()?.lane.token_in())).collect()
+    let ring = |end: &Arc<End>| {
+        let rx = end.rx.lock(Deadline::NOW).ok()?;
+        let token = rx.lane.token_in();
+        rx.lane.link().is_local().then_some(token)
+    };
+    ends.filter_map(ring).collect()
 }
 
 /// Collects the links used by ends among the handles of a message to an end in this process. Such links do not count as
@@ -60,4 +66,20 @@ pub(in crate::channel) fn of_handles(handles: &[Handle], here: bool) -> Option<I
         std::mem::take(&mut EndsInTransit::of(ends().map(|end| end as Arc<dyn LaneUser>)).links)
     };
     Some(in_transit.with(links))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Shows that the token of a ring that another process writes is not taken for that of a ring within this process:
+    /// that process could choose the token of any of them.
+    #[test]
+    fn rings_of_other_processes_are_left_out() {
+        let (one, other) = Channel::pair().unwrap();
+        let (socket, _peer) = crate::os::socket::pair().unwrap();
+        let over_a_socket = Channel::over(socket).unwrap();
+        assert_eq!(rings_read_by([&one, &over_a_socket].map(Channel::end).into_iter()).len(), 1);
+        assert_eq!(rings_read_by([&one, &other].map(Channel::end).into_iter()).len(), 2);
+    }
 }
