@@ -623,8 +623,10 @@ impl<'a> Parsed<'a> {
                 let split = |charge: &mut Charge| charge.split(amounts(&message));
                 let mut of_message = charge.as_mut().filter(|_| is_charged).map(split);
                 let payload = match message.bytes {
-                    _ if self.without_payloads => {
-                        let _ = message.bytes.is_none().then(|| came.next());
+                    Some(_) if self.without_payloads => Ok(BacklogPayload::Bytes(Vec::new())),
+                    None if self.without_payloads => {
+                        // The descriptor of the payload's memory.
+                        drop(came.next());
                         Ok(BacklogPayload::Bytes(Vec::new()))
                     }
                     Some(bytes) => Ok(BacklogPayload::Bytes(bytes.to_vec())),
