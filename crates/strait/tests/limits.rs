@@ -46,6 +46,10 @@ fn child() {
         ("lanes unmapped", lanes_wait_unmapped),
         ("queued", queued_messages_are_limited),
         ("dropped at a limit", dropped_at_a_limit),
+        ("dropped without room for a lane", dropped_without_room_for_a_lane),
+        ("closed without room for the next lane", closed_without_room_for_the_next_lane),
+        ("waits for the close", waits_for_the_close),
+        ("closed without room for a ring", closed_without_room_for_a_ring),
         ("grown rings are given back", grown_rings_are_given_back),
         ("bad peer", bad_peer_is_told_once),
         ("bad peer in a wait set", bad_peer_is_told_by_a_wait_set),
@@ -132,6 +136,42 @@ fn peer(_: &str) {
                     }
                     road.send(Outgoing::new(b"an end").handle(other)).unwrap();
                     channel.send(b"sent").unwrap();
+                    assert_eq!(mine.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+                }
+                "dropped-ring" => {
+                    // The lane of the end has an arena of its own, because its rings are large. The parent drops the
+                    // message with the end.
+                    let (road, theirs) = Channel::pair().unwrap();
+                    channel.send(Outgoing::new(b"a road").handle(theirs)).unwrap();
+                    assert_eq!(channel.recv().unwrap().bytes(), b"limited");
+                    let (mine, other) = Options::new().ring(size).pair().unwrap();
+                    road.send(Outgoing::new(b"an end").handle(other)).unwrap();
+                    channel.send(b"sent").unwrap();
+                    assert_eq!(mine.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+                }
+                "moved-ring" => {
+                    // The other end of the parent's end moves into a lane with an arena of its own. The parent closes its
+                    // end.
+                    let (_third, third) = common::spawn("waits for the close");
+                    let (mine, theirs) = Options::new().ring(size).pair().unwrap();
+                    channel.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
+                    assert_eq!(channel.recv().unwrap().bytes(), b"limited");
+                    third.send(Outgoing::new(b"an end").handle(mine)).unwrap();
+                    channel.send(b"sent").unwrap();
+                    assert_eq!(recv(&third).bytes(), b"closed");
+                }
+                "grown" => {
+                    // The ring of the end grows until it holds the messages. The parent closes its end unread.
+                    let (mine, theirs) = Options::new().ring_max(1 << 20).pair().unwrap();
+                    channel.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
+                    assert_eq!(channel.recv().unwrap().bytes(), b"limited");
+                    let (kept, other) = Channel::pair().unwrap();
+                    for n in 0..size {
+                        mine.try_send(&pattern(n as u64, 1000)).unwrap();
+                    }
+                    mine.try_send(Outgoing::new(b"an end").handle(other)).unwrap();
+                    channel.send(b"sent").unwrap();
+                    assert_eq!(kept.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
                     assert_eq!(mine.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
                 }
                 "stream" => {
@@ -339,6 +379,15 @@ fn hub(_: &str) {
 }
 
 /// Echoes on the end that it receives.
+/// Receives an end, and tells the parent once the other end is closed.
+fn waits_for_the_close(_: &str) {
+    let channel = parent();
+    let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+    assert_eq!(end.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    channel.send(b"closed").unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+}
+
 fn holder(_: &str) {
     let end = recv(&parent()).take_handles().unwrap().remove(0).into_channel().unwrap();
     common::echo(&end);
@@ -643,6 +692,76 @@ fn dropped_at_a_limit(_: &str) {
         drop(road);
         assert_eq!(recv(&channel).bytes(), b"done");
         assert_eq!(channel.peer_usage().unwrap().unwrap().peer(resource).held, 0);
+    }
+}
+
+/// The resources of which a lane in an arena of its own needs more.
+const OF_A_LANE: [Resource; 3] = [Resource::Lanes, Resource::Memory, Resource::Mappings];
+
+/// Limits the peer to as much of `resource` as it holds, and tells it so.
+fn limit_to_what_is_held(channel: &Channel, resource: Resource) -> u64 {
+    let held = channel.peer_usage().unwrap().unwrap().peer(resource).held;
+    strait::quota::set_limits(Limits::new().peer(resource, held));
+    channel.send(b"limited").unwrap();
+    held
+}
+
+/// Shows that an end in a message that is dropped is closed even if a limit permits no mapping of the end's lane.
+#[test]
+fn an_end_in_a_dropped_message_is_closed_although_its_lane_is_over_a_limit() {
+    alone("dropped without room for a lane", "");
+}
+
+fn dropped_without_room_for_a_lane(_: &str) {
+    let (_one, channel) = start();
+    for resource in OF_A_LANE {
+        order(&channel, "dropped-ring 1 65536");
+        let road = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+        let held = limit_to_what_is_held(&channel, resource);
+        assert_eq!(recv(&channel).bytes(), b"sent");
+        drop(road);
+        assert_eq!(recv(&channel).bytes(), b"done", "{resource:?}");
+        assert!(channel.peer_usage().unwrap().unwrap().peer(resource).held <= held);
+        strait::quota::set_limits(Limits::new());
+    }
+}
+
+/// Shows that an end is closed even if a limit permits no mapping of the lane to which its other end has moved.
+#[test]
+fn an_end_is_closed_although_the_lane_of_its_moved_other_end_is_over_a_limit() {
+    alone("closed without room for the next lane", "");
+}
+
+fn closed_without_room_for_the_next_lane(_: &str) {
+    let (_one, channel) = start();
+    for resource in OF_A_LANE {
+        order(&channel, "moved-ring 1 65536");
+        let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+        limit_to_what_is_held(&channel, resource);
+        assert_eq!(recv(&channel).bytes(), b"sent");
+        drop(end);
+        assert_eq!(recv(&channel).bytes(), b"done", "{resource:?}");
+        strait::quota::set_limits(Limits::new());
+    }
+}
+
+/// Shows that an end is closed, with the ends in its messages, even if a limit permits no mapping of the larger ring in
+/// which its messages are.
+#[test]
+fn an_end_is_closed_although_its_larger_ring_is_over_a_limit() {
+    alone("closed without room for a ring", "");
+}
+
+fn closed_without_room_for_a_ring(_: &str) {
+    let (_one, channel) = start();
+    for resource in [Resource::Memory, Resource::Mappings] {
+        order(&channel, "grown 1 200");
+        let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+        limit_to_what_is_held(&channel, resource);
+        assert_eq!(recv(&channel).bytes(), b"sent");
+        drop(end);
+        assert_eq!(recv(&channel).bytes(), b"done", "{resource:?}");
+        strait::quota::set_limits(Limits::new());
     }
 }
 

@@ -10,6 +10,7 @@ use crate::lane::{Lane, Name};
 use crate::link::packet::Packet;
 use crate::link::{Attachments, InUse, Link};
 use crate::os::fork::PerProcess;
+use crate::quota::OverLimit;
 use crate::sync::unpoisoned;
 
 /// Makes a lane on the link `reused`, for an end in this process and an end in the process that connects. Announces the
@@ -44,7 +45,7 @@ pub(super) fn over(reused: InUse, name: Name, options: &Options) -> Result<Chann
 }
 
 fn find(link: &InUse, name: Name, options: &Options) -> Result<Channel, Error> {
-    let lane = link.find_lane(name, 1, false)?;
+    let lane = link.find_lane(name, 1, false, OverLimit::Refuse)?;
     lane.claim();
     Ok(Channel { end: Arc::new(End::new(Arc::new(lane), &options.shared())) })
 }

@@ -24,7 +24,7 @@ use crate::link::peers::ClaimedProcess;
 use crate::link::uses::Directory;
 use crate::link::{Attachments, InUse, Link, MISSING, peers, uses};
 use crate::os::fork::PerProcess;
-use crate::quota::{Amounts, Charge, Resource};
+use crate::quota::{Amounts, Charge, OverLimit, Resource};
 use crate::shm::{Shareable, sizes_of_lanes};
 use crate::sync::unpoisoned;
 
@@ -96,6 +96,29 @@ impl Known {
     /// Returns whether this process has looked up every end in the arena, and there will be no more.
     fn is_used_up(&self) -> bool {
         self.in_all.is_some_and(|ends| self.found >= ends)
+    }
+
+    /// Returns the arena, which the peer of `link` has announced; maps its memory now, if the memory is not mapped yet.
+    ///
+    /// For an end that is closed (`over_limit` is [`OverLimit::Exceed`]), the memory is mapped even over a limit of the
+    /// peer, but then only for as long as the returned arena lives: until the end is closed. Such an arena does not know
+    /// which ends of its lanes were here before, so a peer can have an end closed twice. That disturbs only channels
+    /// between this process and processes for which the peer may make lanes.
+    fn map(&mut self, link: &Link, over_limit: OverLimit) -> Result<Arc<Arena>, Error> {
+        let (attachment, claim) = match &self.memory {
+            ArenaMemory::Mapped(arena) => return Ok(arena.clone()),
+            ArenaMemory::Arrived { attachment, claim, .. } => (attachment, *claim),
+        };
+        match link.map_arena(attachment, claim, OverLimit::Refuse) {
+            Ok(arena) => {
+                self.memory = ArenaMemory::Mapped(arena.clone());
+                Ok(arena)
+            }
+            Err(Error::LimitReached(_)) if over_limit == OverLimit::Exceed => {
+                link.map_arena(attachment, claim, over_limit)
+            }
+            Err(error) => Err(error),
+        }
     }
 
     /// Returns the mapped arena; `None` while its memory could not be mapped.
@@ -400,7 +423,7 @@ impl LaneDirectory {
         if unpoisoned(&self.announcements).arenas.len() >= MOST {
             return Err(Error::BadPeer("more arenas than permitted"));
         }
-        let memory = match link.map_arena(&attachment, claim) {
+        let memory = match link.map_arena(&attachment, claim, OverLimit::Refuse) {
             Ok(arena) => {
                 attachment.close_mapped();
                 ArenaMemory::Mapped(arena)
@@ -559,11 +582,18 @@ impl Link {
         let_go(introduced.into_values().chain(announcers).collect());
     }
 
-    fn map_arena(&self, attachment: &ReceivedAttachment, claim: Claim) -> Result<Arc<Arena>, Error> {
+    /// Maps the memory `attachment` of an arena that the peer announced as `claim`, and charges the peer; `over_limit`
+    /// says what happens if a charge exceeds a limit.
+    fn map_arena(
+        &self,
+        attachment: &ReceivedAttachment,
+        claim: Claim,
+        over_limit: OverLimit,
+    ) -> Result<Arc<Arena>, Error> {
         let impossible = Error::BadPeer("an arena of impossible size");
         let sizes = sizes_of_lanes(claim.lanes, claim.cells as u64).ok_or(impossible)?;
-        let mapping = attachment.map(sizes, self.ledger())?;
-        let lanes = self.ledger().charge(Amounts::of(Resource::Lanes, claim.lanes as usize))?;
+        let mapping = attachment.map(sizes, self.ledger(), over_limit)?;
+        let lanes = self.ledger().charge_or(Amounts::of(Resource::Lanes, claim.lanes as usize), over_limit)?;
         let arena = Arena::received(claim.number, claim.token, mapping, claim.lanes, claim.cells, lanes);
         Ok(Arc::new(arena.ok_or(impossible)?))
     }
@@ -593,10 +623,17 @@ impl Link {
 
     /// Returns the lane `name`, which the peer has announced, for the end of this process on `side`. If `moved`, this
     /// end goes on there because of a mark from the peer, and the other end is still in transit from the peer.
-    /// Otherwise the peer has sent this end to this process. Fails with [`Error::BadPeer`] if there is no such lane, or
-    /// if this process has or had that end already.
-    pub(crate) fn find_lane(self: &Arc<Self>, name: Name, side: usize, moved: bool) -> Result<Lane, Error> {
-        let Found { link, arena, is_held } = self.find_arena(name, side, true)?;
+    /// Otherwise the peer has sent this end to this process. `over_limit` is [`OverLimit::Exceed`] if the end is being
+    /// closed: see [`Known::map`]. Fails with [`Error::BadPeer`] if there is no such lane, or if this process has or had
+    /// that end already.
+    pub(crate) fn find_lane(
+        self: &Arc<Self>,
+        name: Name,
+        side: usize,
+        moved: bool,
+        over_limit: OverLimit,
+    ) -> Result<Lane, Error> {
+        let Found { link, arena, is_held } = self.find_arena(name, side, true, over_limit)?;
         if arena.lane(name.slot).is_none() {
             return Err(Error::BadPeer("a lane outside of its arena"));
         }
@@ -610,8 +647,8 @@ impl Link {
     /// Maps the memory of the arena that has the lane with the name `name`, for the end on `side`, if that memory is not
     /// mapped yet. Returns a temporary error if the memory cannot be mapped now, and [`Error::BadPeer`] if the peer
     /// never announced the arena.
-    pub(crate) fn ready_lane(self: &Arc<Self>, name: Name, side: usize) -> Result<(), Error> {
-        self.find_arena(name, side, false).map(|_| ())
+    pub(crate) fn ready_lane(self: &Arc<Self>, name: Name, side: usize, over_limit: OverLimit) -> Result<(), Error> {
+        self.find_arena(name, side, false, over_limit).map(|_| ())
     }
 
     /// Returns the arena of the lane `name`, and the link to the process that holds the other ends of the arena's
@@ -621,10 +658,17 @@ impl Link {
     ///
     /// If two announcements contain the arena, both ends of the lane are in this process, and each end goes with an
     /// announcement of its own ([`Announced`]).
-    fn find_arena(self: &Arc<Self>, name: Name, side: usize, take: bool) -> Result<Found, Error> {
+    fn find_arena(
+        self: &Arc<Self>,
+        name: Name,
+        side: usize,
+        take: bool,
+        over_limit: OverLimit,
+    ) -> Result<Found, Error> {
+        let look_up = |link: &Arc<Self>, fit: Fit| link.look_up(name, side, take, fit, over_limit);
         let mut search = Search::begin();
         loop {
-            if let Some(found) = self.fetch(|_| self.look_up(name, side, take, Fit::OtherElsewhere))? {
+            if let Some(found) = self.fetch(|_| look_up(self, Fit::OtherElsewhere))? {
                 return found;
             }
             // Nothing may have been received from the other link yet. A failure to receive now is not the peer's fault.
@@ -633,13 +677,13 @@ impl Link {
                 if Arc::ptr_eq(self, &link) {
                     continue;
                 }
-                match link.fetch(|_| link.look_up(name, side, take, Fit::OtherElsewhere)) {
+                match link.fetch(|_| look_up(&link, Fit::OtherElsewhere)) {
                     Ok(Some(found)) => return found,
                     Err(error) if error.passes() => failed = Err(error),
                     _ => {}
                 }
             }
-            let any = |link: &Arc<Self>| link.look_up(name, side, take, Fit::Any);
+            let any = |link: &Arc<Self>| look_up(link, Fit::Any);
             if let Some(found) = any(self).or_else(|| self.siblings().iter().find_map(any)) {
                 return found;
             }
@@ -651,27 +695,30 @@ impl Link {
 
     /// Returns the arena of the lane `name`, and the link to the process that holds the other ends of the arena's
     /// lanes. Returns `None` if no announcement over this link contains the arena and is as `fit` demands, and an error
-    /// if the arena's memory cannot be mapped now. `side` and `take` are those of [`Link::find_arena`].
-    fn look_up(self: &Arc<Self>, name: Name, side: usize, take: bool, fit: Fit) -> Option<Result<Found, Error>> {
+    /// if the arena's memory cannot be mapped now. `side`, `take` and `over_limit` are those of [`Link::find_arena`].
+    fn look_up(
+        self: &Arc<Self>,
+        name: Name,
+        side: usize,
+        take: bool,
+        fit: Fit,
+        over_limit: OverLimit,
+    ) -> Option<Result<Found, Error>> {
         let mut announcements = self.announcements();
         let mut fitting = None;
         for (key, known) in announcements.arenas.range_mut((name.arena, 0)..=(name.arena, u64::MAX)) {
-            if let ArenaMemory::Arrived { attachment, claim, .. } = &known.memory {
-                match self.map_arena(attachment, *claim) {
-                    Ok(arena) => known.memory = ArenaMemory::Mapped(arena),
-                    Err(error) => return Some(Err(error)),
-                }
-            }
-            let ArenaMemory::Mapped(arena) = &known.memory else { continue };
+            let arena = match known.map(self, over_limit) {
+                Ok(arena) => arena,
+                Err(error) => return Some(Err(error)),
+            };
             let has_other =
                 |arena: &Arena| arena.is_here(name.slot, 1 - side) || arena.has_left(name.slot, name.usage, 1 - side);
-            if fit == Fit::Any || !matches!(known.with, With::Other(_)) || !has_other(arena) {
-                fitting = Some((*key, known));
+            if fit == Fit::Any || !matches!(known.with, With::Other(_)) || !has_other(&arena) {
+                fitting = Some((*key, known, arena));
                 break;
             }
         }
-        let (key, known) = fitting?;
-        let arena = known.arena()?.clone();
+        let (key, known, arena) = fitting?;
         let link = match &known.with {
             With::Maker => self.in_use(),
             With::Us => Link::own(),

@@ -24,6 +24,7 @@ use crate::error::Error;
 use crate::link::{InFlight, InUse, OpenPacket};
 use crate::os::fault;
 use crate::os::futex::Scope;
+use crate::quota::OverLimit;
 use crate::ring::transfer_word::{self, TransferState};
 use crate::ring::{self, MAX_CELLS, Memory};
 use crate::shm::{LaneMemory, RingMemory};
@@ -109,8 +110,8 @@ struct Halves {
 /// A lane (the shared memory that carries one channel over one link), seen from one of its two ends.
 pub(crate) struct Lane {
     location: LaneLocation,
-    /// The side of this end, 0 or 1: also the number of the ring that this end writes. Also holds the flags [`GONE`]
-    /// and [`LINGERING`].
+    /// The side of this end, 0 or 1: also the number of the ring that this end writes. Also holds the flags [`GONE`],
+    /// [`LINGERING`] and [`CLOSING`].
     side: AtomicU8,
     /// The number of lanes in a row, up to this one, in which this end has sent and received no message. If a peer
     /// makes the number exceed [`MOST_UNUSED`], the peer is a bad peer.
@@ -653,6 +654,7 @@ impl Lane {
                             return Err(Error::BadPeer("an end that moves again and again without stopping"));
                         }
                         let found = Arc::new(self.find_next(name)?);
+                        found.side.fetch_or(self.side.load(Ordering::Relaxed) & CLOSING, Ordering::Relaxed);
                         found.unused.store(unused, Ordering::Relaxed);
                         self.next.get_or_init(|| found).clone()
                     }
@@ -690,6 +692,25 @@ impl Lane {
         lingers
     }
 
+    /// Notes that this end is being closed. From now on the messages in this lane and in the next lanes are taken only to
+    /// close what came with them.
+    pub(crate) fn set_closing(&self) {
+        if !self.is_closing() {
+            self.side.fetch_or(CLOSING, Ordering::Relaxed);
+        }
+    }
+
+    /// Returns whether this end is being closed.
+    pub(crate) fn is_closing(&self) -> bool {
+        self.side.load(Ordering::Relaxed) & CLOSING != 0
+    }
+
+    /// Returns whether memory that this end needs is mapped even over a limit of the peer. It is if this end is being
+    /// closed: the memory is then unmapped soon.
+    pub(crate) fn over_limit(&self) -> OverLimit {
+        if self.is_closing() { OverLimit::Exceed } else { OverLimit::Refuse }
+    }
+
     /// Notes that this end has sent or received a message in this lane: sets the count of unused lanes in a row to 0.
     pub(crate) fn set_used(&self) {
         self.unused.store(0, Ordering::Relaxed);
@@ -703,7 +724,7 @@ impl Lane {
         let source = self.current_link();
         let side = name.side_from(self.side());
         if !source.is_local() {
-            return source.find_lane(name.upright(), side, true);
+            return source.find_lane(name.upright(), side, true, self.over_limit());
         }
         let successor = match &self.location {
             LaneLocation::Slot { arena, slot, .. } => arena.take_successor(*slot, self.side()),
@@ -734,6 +755,9 @@ const GONE: u8 = 2;
 /// Flag in `Lane::side`: descriptors that this end sent are still in flight. The end is not declared done with the lane
 /// before the peer has received them.
 const LINGERING: u8 = 4;
+
+/// Flag in `Lane::side`: this end is being closed. Its messages are dropped.
+const CLOSING: u8 = 8;
 
 /// Says which process declares that an end is done with a lane in which the end never arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -8,7 +8,7 @@ use super::io::ReceivedAttachment;
 use super::packet::{Packet, PayloadMemory, VERSIONS};
 use crate::error::Error;
 use crate::quota::closing::ReceivedFd;
-use crate::quota::{Amounts, Charge, Ledger, Resource};
+use crate::quota::{Amounts, Charge, Ledger, OverLimit, Resource};
 use crate::ring::{CELL, MAX_CELLS, MAX_MESSAGE, MIN_CELLS};
 use crate::shm::{Mapping, PAYLOAD, Sizes};
 
@@ -211,12 +211,13 @@ impl Inbox {
     }
 
     /// Removes and returns the memory with this key, mapped. Returns `None` if no such memory has been received. If the
-    /// memory cannot be mapped now, returns that error and leaves the memory in the inbox.
-    pub(crate) fn take_memory(&mut self, key: MemoryKey) -> Option<Result<Arc<Mapping>, Error>> {
+    /// memory cannot be mapped now, returns that error and leaves the memory in the inbox. `over_limit` says what happens
+    /// if the mapping exceeds a limit of the peer.
+    pub(crate) fn take_memory(&mut self, key: MemoryKey, over_limit: OverLimit) -> Option<Result<Arc<Mapping>, Error>> {
         match self.memories.remove(&key)? {
             Held::Mapped(mapping) => Some(Ok(mapping)),
             Held::Arrived(attachment, charge) => {
-                let mapped = self.map(&attachment, key);
+                let mapped = self.map(&attachment, key, over_limit);
                 match &mapped {
                     Ok(mapping) => {
                         // If the mapping keeps the descriptor, the mapping has its own charge.
@@ -232,11 +233,16 @@ impl Inbox {
         }
     }
 
-    fn map(&self, attachment: &ReceivedAttachment, key: MemoryKey) -> Result<Arc<Mapping>, Error> {
+    fn map(
+        &self,
+        attachment: &ReceivedAttachment,
+        key: MemoryKey,
+        over_limit: OverLimit,
+    ) -> Result<Arc<Mapping>, Error> {
         if key.is_immutable() {
-            attachment.map_immutable(key.sizes(), &self.ledger)
+            attachment.map_immutable(key.sizes(), &self.ledger, over_limit)
         } else {
-            attachment.map(key.sizes(), &self.ledger)
+            attachment.map(key.sizes(), &self.ledger, over_limit)
         }
     }
 
@@ -253,7 +259,7 @@ impl Inbox {
         if self.memories.len() >= MAX_MEMORIES {
             return Err(Error::BadPeer("more memory than its messages refer to"));
         }
-        match self.map(&attachment, key) {
+        match self.map(&attachment, key, OverLimit::Refuse) {
             Ok(mapping) => {
                 self.leave_descriptor(key, attachment, &mapping);
                 Ok(Held::Mapped(mapping))

@@ -11,8 +11,8 @@ use crate::error::Error;
 use crate::os::fault;
 use crate::os::fork::Born;
 use crate::os::socket::{self, Interest, Readiness, ReceivedPacket, Sent};
-use crate::quota::Ledger;
 use crate::quota::closing::{self, ReceivedFd};
+use crate::quota::{Ledger, OverLimit};
 use crate::shm::{Mapping, Shareable, Sizes};
 
 /// The attachments of a packet that is about to be sent, in this order: memory, sealed memory with a handle table, and
@@ -53,23 +53,22 @@ impl<'a> Attachments<'a> {
 pub(crate) struct ReceivedAttachment(pub(crate) ReceivedFd);
 
 impl ReceivedAttachment {
-    /// Maps the memory of this received attachment, and charges the peer's account for it. Fails with
-    /// [`Error::BadPeer`] if the memory's size in bytes is not in `sizes`.
-    pub(crate) fn map(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
-        Mapping::received(self.0.as_fd(), sizes, ledger)
+    /// Maps the memory of this received attachment, and charges the peer's account for it; `over_limit` says what
+    /// happens if the charge exceeds a limit. Fails with [`Error::BadPeer`] if the memory's size in bytes is not in
+    /// `sizes`.
+    pub(crate) fn map(&self, sizes: Sizes, ledger: &Arc<Ledger>, over_limit: OverLimit) -> Result<Arc<Mapping>, Error> {
+        Mapping::received(self.0.as_fd(), sizes, ledger, over_limit)
     }
 
-    /// Maps the memory of this received attachment, which must be immutable, and charges the peer's account for it.
-    /// Fails with [`Error::BadPeer`] if the memory's size in bytes is not in `sizes`, or if any process could still
-    /// change the memory.
-    pub(crate) fn map_immutable(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
-        Mapping::received_immutable(self.0.as_fd(), sizes, ledger)
-    }
-
-    /// Maps the memory of this received attachment, even if the peer has reached a limit. Used for memory that a peer
-    /// can send only once. Fails with [`Error::BadPeer`] if the memory's size in bytes is not in `sizes`.
-    pub(crate) fn map_anyway(&self, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Mapping>, Error> {
-        Mapping::received_anyway(self.0.as_fd(), sizes, ledger)
+    /// Maps the memory of this received attachment, which must be immutable, as [`ReceivedAttachment::map`] does. Fails
+    /// with [`Error::BadPeer`] also if any process could still change the memory.
+    pub(crate) fn map_immutable(
+        &self,
+        sizes: Sizes,
+        ledger: &Arc<Ledger>,
+        over_limit: OverLimit,
+    ) -> Result<Arc<Mapping>, Error> {
+        Mapping::received_immutable(self.0.as_fd(), sizes, ledger, over_limit)
     }
 
     /// Gives the descriptor of this received attachment to `mapping`, the mapping of the attachment's sealed memory.

@@ -14,7 +14,7 @@ use crate::blocked_on::POLL_INTERVAL;
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::os::socket::Interest;
-use crate::quota::{LINK_HANDLES_IN_FLIGHT, Ledger, closing};
+use crate::quota::{LINK_HANDLES_IN_FLIGHT, Ledger, OverLimit, closing};
 use crate::ring::ready_bitmap;
 use crate::shm::sizes_of_lanes;
 use crate::sync::unpoisoned;
@@ -351,13 +351,14 @@ impl Link {
             Packet::ReadyBitmap => {
                 let attachment = attachments.first().ok_or(MISSING)?;
                 // There is one notification area for each link, so the area is mapped whatever the limits.
-                let mapping = attachment.map_anyway(ready_bitmap::BYTES..=ready_bitmap::BYTES, &self.ledger)?;
+                let mapping =
+                    attachment.map(ready_bitmap::BYTES..=ready_bitmap::BYTES, &self.ledger, OverLimit::Exceed)?;
                 self.learn_bitmap(mapping)
             }
             Packet::Open { token, version, cells, .. } => {
                 let attachment = attachments.first().ok_or(MISSING)?;
                 let sizes = sizes_of_lanes(1, cells).ok_or(Error::BadPeer("a ring of impossible size"))?;
-                let ring = attachment.map(sizes, &self.ledger)?;
+                let ring = attachment.map(sizes, &self.ledger, OverLimit::Refuse)?;
                 self.inbox().put_open(version, OpenPacket { token, cells, ring })?;
                 // An end that is not open yet has no sleep word in which to arm.
                 self.notify_all();

@@ -13,7 +13,7 @@ use super::packet::Packet;
 use crate::error::Error;
 use crate::os::{memory, socket};
 use crate::quota::closing::ReceivedFd;
-use crate::quota::{Amounts, Resource};
+use crate::quota::{Amounts, OverLimit, Resource};
 use crate::ring::ready_bitmap;
 use crate::shm::{Mapping, Sizes, sizes_of_lanes};
 use std::os::fd::AsFd;
@@ -70,11 +70,11 @@ impl Link {
     fn map_for_a_moment(&self, packet: &Packet, key: Option<MemoryKey>, fd: &ReceivedFd) -> Result<(), Error> {
         let Some(sizes) = key.map(MemoryKey::sizes).or_else(|| self.sizes_for(packet)) else { return Ok(()) };
         let mapped = match packet {
-            Packet::ReadyBitmap => Mapping::received_anyway(fd.as_fd(), sizes, &self.ledger),
+            Packet::ReadyBitmap => Mapping::received(fd.as_fd(), sizes, &self.ledger, OverLimit::Exceed),
             _ if key.is_some_and(MemoryKey::is_immutable) => {
-                Mapping::received_immutable(fd.as_fd(), sizes, &self.ledger)
+                Mapping::received_immutable(fd.as_fd(), sizes, &self.ledger, OverLimit::Refuse)
             }
-            _ => Mapping::received(fd.as_fd(), sizes, &self.ledger),
+            _ => Mapping::received(fd.as_fd(), sizes, &self.ledger, OverLimit::Refuse),
         };
         mapped.map(drop)
     }

@@ -235,6 +235,16 @@ impl Drop for Account {
     }
 }
 
+/// Says what happens to a charge that would exceed a limit.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum OverLimit {
+    /// The charge fails with [`Error::LimitReached`].
+    Refuse,
+    /// The peer is charged all the same: for memory of which a peer can send only a little, and for what this process
+    /// takes only to close it at once. A limit must not keep an end open for whose close other processes wait.
+    Exceed,
+}
+
 /// The ledger of a link. The ledger counts the amounts held for the peer because of the link, and passes each charge on
 /// to the account of the peer process.
 #[derive(Debug)]
@@ -306,8 +316,22 @@ impl Ledger {
         self.charge_up_to(amounts, &limits(), false)
     }
 
+    /// Charges the link's peer with all of `amounts`, as [`Ledger::charge`] or [`Ledger::charge_anyway`] does:
+    /// `over_limit` says which.
+    pub(crate) fn charge_or(
+        self: &Arc<Self>,
+        amounts: Amounts,
+        over_limit: OverLimit,
+    ) -> Result<Option<Charge>, Error> {
+        match over_limit {
+            OverLimit::Refuse => self.charge(amounts),
+            OverLimit::Exceed => Ok(self.charge_anyway(amounts)),
+        }
+    }
+
     /// Charges the link's peer with `amounts`, even if a limit is exceeded. Only for resources of which a peer can make
-    /// this process hold a small, bounded amount. Returns the charge; `None` if the link charges nothing.
+    /// this process hold a small, bounded amount, and for what this process takes only to close it at once. Returns the
+    /// charge; `None` if the link charges nothing.
     pub(crate) fn charge_anyway(self: &Arc<Self>, amounts: Amounts) -> Option<Charge> {
         self.charge_up_to(amounts, &limits(), true).ok().flatten()
     }

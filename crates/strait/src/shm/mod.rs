@@ -34,7 +34,7 @@ use copy::{copy, copy_short};
 use crate::error::Error;
 use crate::os::fork::Born;
 use crate::os::memory;
-use crate::quota::{Amounts, Charge, Ledger, Resource};
+use crate::quota::{Amounts, Charge, Ledger, OverLimit, Resource};
 
 /// A mapping of memory that other processes may have mapped too. Dropping the last reference removes the mapping from
 /// the process.
@@ -136,22 +136,20 @@ impl Mapping {
     }
 
     /// Maps memory from a peer, for reading and writing, and charges the peer for the memory. The memory must be a
-    /// writable memfd whose size is sealed and one of `sizes`.
+    /// writable memfd whose size is sealed and one of `sizes`. `over_limit` says what happens if the charge exceeds a
+    /// limit.
     ///
     /// # Errors
     /// [`Error::BadPeer`] if the memory is of another kind or size; [`Error::LimitReached`] if a limit forbids the
     /// charge; the errors of `mmap`.
-    pub(crate) fn received(fd: BorrowedFd<'_>, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
+    pub(crate) fn received(
+        fd: BorrowedFd<'_>,
+        sizes: Sizes,
+        ledger: &Arc<Ledger>,
+        over_limit: OverLimit,
+    ) -> Result<Arc<Self>, Error> {
         let checked = checked(fd, sizes)?;
-        let charge = ledger.charge(checked.amounts())?;
-        Self::received_checked(memory::Source::Shared(fd), &checked, charge)
-    }
-
-    /// Maps memory from a peer, as [`Mapping::received`] does, but charges the peer even if the charge exceeds a limit.
-    /// The caller uses this function for memory of which a peer can send only a little.
-    pub(crate) fn received_anyway(fd: BorrowedFd<'_>, sizes: Sizes, ledger: &Arc<Ledger>) -> Result<Arc<Self>, Error> {
-        let checked = checked(fd, sizes)?;
-        let charge = ledger.charge_anyway(checked.amounts());
+        let charge = ledger.charge_or(checked.amounts(), over_limit)?;
         Self::received_checked(memory::Source::Shared(fd), &checked, charge)
     }
 
@@ -161,9 +159,10 @@ impl Mapping {
         fd: BorrowedFd<'_>,
         sizes: Sizes,
         ledger: &Arc<Ledger>,
+        over_limit: OverLimit,
     ) -> Result<Arc<Self>, Error> {
         let checked = checked_immutable(fd, sizes)?;
-        let charge = ledger.charge(checked.amounts())?;
+        let charge = ledger.charge_or(checked.amounts(), over_limit)?;
         Self::received_checked(memory::Source::Sealed(fd), &checked, charge)
     }
 
@@ -408,18 +407,24 @@ mod tests {
     fn memory_without_size_seals_is_refused() {
         let ledger = |bytes| Ledger::new(Some(bytes));
         let fd = memory::memfd("test", 4096).unwrap();
-        assert!(matches!(Mapping::received(fd.as_fd(), ANY, &ledger(1 << 20)), Err(Error::BadPeer(_))));
+        assert!(matches!(
+            Mapping::received(fd.as_fd(), ANY, &ledger(1 << 20), OverLimit::Refuse),
+            Err(Error::BadPeer(_))
+        ));
         let (_mapping, fd) = Mapping::shared("test", 8192).unwrap();
         assert_eq!(
-            Mapping::received(fd.as_fd(), ANY, &ledger(4096)).unwrap_err(),
+            Mapping::received(fd.as_fd(), ANY, &ledger(4096), OverLimit::Refuse).unwrap_err(),
             Error::LimitReached(Resource::Memory)
         );
         let once = ledger(8192);
-        let mapping = Mapping::received(fd.as_fd(), ANY, &once).unwrap();
+        let mapping = Mapping::received(fd.as_fd(), ANY, &once, OverLimit::Refuse).unwrap();
         assert_eq!(mapping.len(), 8192);
-        assert!(Mapping::received(fd.as_fd(), ANY, &once).is_err());
+        assert!(Mapping::received(fd.as_fd(), ANY, &once, OverLimit::Refuse).is_err());
         drop(mapping);
-        assert!(Mapping::received(fd.as_fd(), ANY, &once).is_ok());
-        assert!(matches!(Mapping::received_immutable(fd.as_fd(), ANY, &ledger(8192)), Err(Error::BadPeer(_))));
+        assert!(Mapping::received(fd.as_fd(), ANY, &once, OverLimit::Refuse).is_ok());
+        assert!(matches!(
+            Mapping::received_immutable(fd.as_fd(), ANY, &ledger(8192), OverLimit::Refuse),
+            Err(Error::BadPeer(_))
+        ));
     }
 }

@@ -82,8 +82,6 @@ pub(super) struct RxCold {
     /// The pending move of this end, if any. Set from the time when a mark leads the other end to the fresh lane until
     /// this end has taken out everything that the other end had sent before.
     pending_move: Option<PendingMove>,
-    /// Whether this end is being closed: the messages that it takes out of the ring are dropped.
-    is_closing: bool,
 }
 
 /// A move that the other end knows of from a mark, and that is not finished: the moving end still takes messages out of
@@ -301,16 +299,6 @@ impl Rx {
         let charge = self.lane.current_link().ledger().charge(amounts)?;
         self.cold().prepaid = charge;
         Ok(())
-    }
-
-    /// Notes that this end is being closed: from now on the messages that it takes out of the ring are dropped.
-    pub(in crate::channel) fn set_closing(&mut self) {
-        self.cold().is_closing = true;
-    }
-
-    /// Returns whether this end is being closed, so that the messages that it takes out of the ring are dropped.
-    pub(in crate::channel) fn is_closing(&self) -> bool {
-        self.cold.as_ref().is_some_and(|cold| cold.is_closing)
     }
 
     /// Releases the rest of what [`Rx::prepay`] charged in advance for messages in the ring.

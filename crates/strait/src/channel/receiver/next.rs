@@ -12,7 +12,7 @@ use crate::lane::mailbox::mailbox;
 use crate::lane::waiter::{self, Waiter};
 use crate::lane::{Lane, Name};
 use crate::link::MemoryKey;
-use crate::quota::pools;
+use crate::quota::{OverLimit, pools};
 use crate::ring::{Consumer, Memory, NextRecord, Record, RecordKind};
 use crate::shm::Mapping;
 use crate::signals;
@@ -360,7 +360,12 @@ impl End {
         let found = if link.is_local() {
             mailbox().take_memory(key).map(Ok)
         } else {
-            link.fetch(|inbox| inbox.take_memory(key)).map_err(|error| passing_or_end(rx, error))?
+            let over_limit = match key {
+                MemoryKey::Ring(..) | MemoryKey::Table(..) => rx.lane.over_limit(),
+                // An end that is closed does not need the payloads of its messages.
+                MemoryKey::Block(..) | MemoryKey::Sealed(..) => OverLimit::Refuse,
+            };
+            link.fetch(|inbox| inbox.take_memory(key, over_limit)).map_err(|error| passing_or_end(rx, error))?
         };
         let missing = Error::BadPeer("a record that refers to memory which was never sent");
         let mapping =

@@ -275,9 +275,7 @@ impl End {
         let mut open = None;
         let mut is_over = false;
         while !is_over && !work.is_done() {
-            if !rx.is_plainly_empty() {
-                rx.set_closing();
-            }
+            rx.lane.set_closing();
             while let Some(unread) = rx.pop_backlog() {
                 ends.extend(unread.into_ends());
             }
@@ -296,9 +294,6 @@ impl End {
                 Ok(Some(record)) => {
                     let things = record.header.handles() + usize::from(record.header.kind() != RecordKind::Message);
                     work.count(1 + CLOSE_THING * things, is_local);
-                    if things > 0 {
-                        rx.set_closing();
-                    }
                     // Handles and blocks are released one by one; the rest is released with the link.
                     let payload = self.payload(rx, record);
                     match self.arrived(rx, record) {
@@ -383,6 +378,7 @@ impl End {
         let reason = self.counts.cold.get().and_then(|cold| cold.closes_with.get()).map(|reason| reason.to_le_bytes());
         let reason = reason.as_ref().map_or(&[][..], |bytes| bytes);
         while !tx.over {
+            tx.lane.set_closing();
             match tx.producer.end(RecordKind::Closed, reason) {
                 Ok(()) => {
                     tx.end_with(Error::PeerClosed);

@@ -422,21 +422,16 @@ impl End {
         if link.is_local() {
             return Err(Error::BadPeer("a handle table on a channel within one process"));
         }
-        let is_closing = rx.is_closing();
+        let (is_closing, over_limit) = (rx.lane.is_closing(), rx.lane.over_limit());
         if is_closing {
             parsed.leave_out_payloads();
         }
         let (sent, handles) = (parsed.descriptors, parsed.top.len());
         // Checked before anything is taken, because a later call may ask for the message again.
         for (entry, ..) in parsed.ends.iter().skip(usize::from(holder.is_some())) {
-            link.ready_lane(entry.name, usize::from(entry.side))?;
+            link.ready_lane(entry.name, usize::from(entry.side), over_limit)?;
         }
-        // Everything in a message that is dropped is closed at once. A limit must not keep its ends open, for whose close
-        // other processes wait.
-        let charge = match is_closing {
-            true => link.ledger().charge_anyway(parsed.amounts()),
-            false => link.ledger().charge(parsed.amounts())?,
-        };
+        let charge = link.ledger().charge_or(parsed.amounts(), over_limit)?;
         let found = match sent {
             0 => Default::default(),
             _ => link
@@ -448,7 +443,7 @@ impl End {
         let payer = link.ledger().payer();
         let origin = Origin::in_backlog_over(&link);
         let find = |entry: Entry| -> Result<Channel, Error> {
-            let lane = link.find_lane(entry.name, usize::from(entry.side), false)?;
+            let lane = link.find_lane(entry.name, usize::from(entry.side), false, over_limit)?;
             Ok(Channel { end: Arc::new(self.received(lane, entry)) })
         };
         if arrived < sent && holder.is_some() {

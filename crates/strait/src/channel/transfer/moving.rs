@@ -598,6 +598,7 @@ mod tests {
     use super::*;
     use crate::channel::Channel;
     use crate::lane::directory::LaneDirectory;
+    use crate::quota::OverLimit;
 
     /// Brings an end into the state of a pending move that was given up: a mark leads the other end to the fresh lane,
     /// and this process then lacked descriptors for the messages of the other end.
@@ -665,7 +666,9 @@ mod tests {
         second.end.relocate(&two, &mut along, Deadline::NOW).unwrap();
         let name = second.end.lane().unwrap().name();
         for side in [0, 1] {
-            let is_there = |link: &InUse| link.find_lane(name, side, false).is_ok_and(|lane| lane.link().is_local());
+            let is_there = |link: &InUse| {
+                link.find_lane(name, side, false, OverLimit::Refuse).is_ok_and(|lane| lane.link().is_local())
+            };
             assert!([&theirs, &others].into_iter().any(is_there), "side {side}");
         }
     }

@@ -594,8 +594,8 @@ impl<'a> Parsed<'a> {
     /// table, and each object gets its part of this charge; `origin` is the origin of the messages in backlogs.
     ///
     /// # Errors
-    /// The error of `build`, or else the first error of memory: of a region, a data pipe or a payload. The handles
-    /// are then closed.
+    /// The first error of `build`, or else the first error of memory: of a region, a data pipe or a payload. The handles
+    /// are then closed, with every end that `build` creates.
     pub(in crate::channel) fn into_handles(
         self,
         came: Vec<ReceivedFd>,
@@ -609,12 +609,14 @@ impl<'a> Parsed<'a> {
         let mut outcome = Ok(());
         let top = flat.top.clone();
         outcome = outcome.and(collect_descriptors(&mut flat, &top, &mut came, payer, &mut charge));
-        for (entry, messages) in self.ends {
+        let mut ends = self.ends.into_iter();
+        while let Some((entry, messages)) = ends.next() {
             let channel = match build(entry) {
                 Ok(channel) => channel,
                 Err(error) => {
-                    outcome = Err(error);
-                    break;
+                    // Also the ends behind this one are closed: their other ends wait for that.
+                    ends.for_each(|(entry, _)| drop(build(entry)));
+                    return Err(error);
                 }
             };
             let mut backlog = Vec::with_capacity(messages.len());
@@ -800,6 +802,27 @@ mod tests {
     }
 
     include!("../../../tests/common/wire_page.rs");
+
+    #[test]
+    fn the_ends_of_a_table_are_closed_if_one_of_them_cannot_be_built() {
+        let bytes = table(&[1, 1, 1], &[(0, 0, vec![]), (0, 0, vec![]), (0, 0, vec![])]);
+        for without in 0..3 {
+            let parsed = Parsed::read(&bytes, 3).unwrap();
+            let (ends, mut others): (Vec<_>, Vec<_>) = (0..3).map(|_| Channel::pair().unwrap()).unzip();
+            let mut ends = ends.into_iter().enumerate();
+            let build = |_| match ends.next().unwrap() {
+                (at, end) if at == without => {
+                    std::mem::forget(end);
+                    Err(NONSENSE)
+                }
+                (_, end) => Ok(end),
+            };
+            let payer = crate::link::Link::own().ledger().payer();
+            assert!(parsed.into_handles(Vec::new(), &payer, None, Origin::default(), build).is_err());
+            others.remove(without);
+            assert!(others.iter().all(|other| other.try_recv().is_err_and(|error| error == Error::PeerClosed)));
+        }
+    }
 
     #[test]
     fn the_page_has_the_kinds_of_handles() {

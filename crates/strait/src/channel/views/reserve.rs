@@ -17,7 +17,7 @@ use crate::kept::{self, Borrowed, Keep};
 use crate::link::{Attachments, Link};
 use crate::os::memory;
 use crate::os::region::{self, How};
-use crate::quota::MAX_HANDLES;
+use crate::quota::{MAX_HANDLES, OverLimit};
 use crate::region::RegionCopy;
 use crate::ring::{Header, RecordKind, Slot};
 use crate::shm::{Mapping, RegionMapping, Shareable};
@@ -541,7 +541,7 @@ impl<K> SealedReservation<'_, K> {
         }
         let send = |(kept, fd): (R, OwnedFd)| {
             let link = Link::own();
-            let mapping = Mapping::received_immutable(fd.as_fd(), 1..=usize::MAX, link.ledger())?;
+            let mapping = Mapping::received_immutable(fd.as_fd(), 1..=usize::MAX, link.ledger(), OverLimit::Refuse)?;
             let memory = Shareable { fd: mapping.retain_descriptor(fd, link.ledger()), mapping };
             end.send_sealed(&memory, len, &mut handles, deadline)?;
             Ok(kept)

@@ -14,6 +14,7 @@ use crate::lane::directory::LaneDirectory;
 use crate::link::packet::Packet;
 use crate::link::{Attachments, InUse, Link, peers};
 use crate::os::socket;
+use crate::quota::OverLimit;
 use crate::shm::{Mapping, Shareable, lane_size};
 
 /// The value of the field `with` of an arena packet if both ends of each lane are in this process.
@@ -170,7 +171,7 @@ fn links_to_introduced_processes_that_have_ended_are_closed() {
     link.announce(&lane_memory(), 2, 2);
     link.ours.drain_once();
     assert_eq!(link.ours.missing(Error::PeerClosed), Error::PeerClosed, "no accusation");
-    let lane = link.ours.find_lane(name(2), 0, false).unwrap();
+    let lane = link.ours.find_lane(name(2), 0, false, OverLimit::Refuse).unwrap();
     let gone = || {
         lane.link().probe();
         lane.link().is_down()
@@ -212,7 +213,7 @@ fn announcements_pass_to_a_link_whose_handshake_another_thread_is_about_to_recei
         });
         drop(old);
     });
-    assert!(new.ours.find_lane(name(1), 0, false).is_ok());
+    assert!(new.ours.find_lane(name(1), 0, false, OverLimit::Refuse).is_ok());
 }
 
 /// Shows that announcements are passed on to a link that another thread is about to learn of: that thread leads the link
@@ -240,7 +241,7 @@ fn announcements_pass_to_a_link_that_another_thread_is_about_to_be_introduced_to
     });
     let mut found = None;
     introducer.ours.announcements().named(|link| found = Some(Arc::clone(link)));
-    assert!(found.expect("the introduced link").find_lane(name(1), 0, false).is_ok());
+    assert!(found.expect("the introduced link").find_lane(name(1), 0, false, OverLimit::Refuse).is_ok());
 }
 
 /// Shows that the last use of a link may end while another thread learns that a newer link leads to the link's process: that
@@ -290,7 +291,7 @@ fn announcements_behind_many_packets_pass_to_another_link() {
     let _other = old.introduce(7);
     old.announce(&lane_memory(), 1, 7);
     drop(old);
-    assert!(new.ours.find_lane(name(1), 0, false).is_ok());
+    assert!(new.ours.find_lane(name(1), 0, false, OverLimit::Refuse).is_ok());
 }
 
 /// Shows that announcements are passed on to a link whose introduction is behind many packets.
@@ -311,7 +312,7 @@ fn announcements_pass_to_a_link_that_is_introduced_behind_many_packets() {
     introducer.ours.drain_once();
     let mut found = None;
     introducer.ours.announcements().named(|link| found = Some(Arc::clone(link)));
-    assert!(found.expect("the introduced link").find_lane(name(1), 0, false).is_ok());
+    assert!(found.expect("the introduced link").find_lane(name(1), 0, false, OverLimit::Refuse).is_ok());
 }
 
 /// Shows that a peer sees the end of a link before this process forgets what the peer has announced over it, if another
@@ -349,7 +350,7 @@ fn announcements_with_one_number_over_two_links_stay_apart() {
         other
     });
     drop(one);
-    let found = [0, 1].map(|side| two.ours.find_lane(name(1), side, false).unwrap());
+    let found = [0, 1].map(|side| two.ours.find_lane(name(1), side, false, OverLimit::Refuse).unwrap());
     assert_ne!(found[0].link().number(), found[1].link().number(), "each end has its own half of the introduction");
 }
 
@@ -367,7 +368,7 @@ fn ends_of_one_lane_that_are_named_over_a_third_link_get_different_links() {
         link.ours.drain_once();
         other
     });
-    let found = [0, 1].map(|side| links[2].ours.find_lane(name(1), side, false).unwrap());
+    let found = [0, 1].map(|side| links[2].ours.find_lane(name(1), side, false, OverLimit::Refuse).unwrap());
     assert_ne!(found[0].link().number(), found[1].link().number());
 }
 
@@ -380,7 +381,7 @@ fn the_other_end_of_a_lane_within_this_process_is_here_once_it_has_come() {
     let link = Pair::named(0xa8);
     let packet = Packet::Arena { token: 1, number: 1, lanes: 2, cells: SMALL as u32, with: WITH_YOURSELF };
     link.send(packet, Attachments::memory(&lane_memory()));
-    let find = |side| link.ours.find_lane(name(1), side, false).unwrap();
+    let find = |side| link.ours.find_lane(name(1), side, false, OverLimit::Refuse).unwrap();
     let first = find(0);
     assert!(!first.is_other_here());
     let second = find(1);
