@@ -8,7 +8,7 @@
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
-use strait::task::Reactor;
+use strait::task::{Driver, Reactor};
 use tokio::io::unix::AsyncFd;
 
 /// `IN_VAIN`: after polling in vain this many times in a row, the task polls only once in [`SELDOM`] times.
@@ -19,17 +19,16 @@ const SELDOM: u32 = 16;
 const IDLE: Duration = Duration::from_micros(5);
 
 /// Drives `reactor` whenever its descriptor is readable, so that tasks are woken for their events. `spin` is how long
-/// the task polls after an event before the runtime may sleep.
-pub(crate) async fn drive(fd: AsyncFd<OwnedFd>, reactor: Reactor, spin: Duration) {
-    let driven = Driven(reactor);
-    let reactor = &driven.0;
+/// the task polls after an event before the runtime may sleep. When the task ends, also between two steps, it drops the
+/// driver, which ends the reactor: tasks that wait for its objects in other runtimes get an error.
+pub(crate) async fn drive(fd: AsyncFd<OwnedFd>, reactor: Driver, spin: Duration) {
     let mut in_vain = 0u32;
     loop {
         let Ok(mut readable) = fd.readable().await else { return };
         // Until the reactor has nothing to do; a later event makes the descriptor readable again.
         while !matches!(reactor.rest(), Ok(0)) || reactor.has_more() {
             let looks = in_vain < IN_VAIN || in_vain.is_multiple_of(SELDOM);
-            let paid = look(reactor, if looks { spin } else { Duration::ZERO }).await;
+            let paid = look(&reactor, if looks { spin } else { Duration::ZERO }).await;
             in_vain = if paid { 0 } else { in_vain.wrapping_add(1) };
         }
         readable.clear_ready();
@@ -60,15 +59,5 @@ async fn look(reactor: &Reactor, spin: Duration) -> bool {
         } else if before - last >= spin {
             return paid;
         }
-    }
-}
-
-/// A reactor on which [`strait::task::Reactor::turn`] is called when the task ends, also between two steps: after that
-/// the descriptor becomes readable again, for the next driver of the reactor.
-struct Driven(Reactor);
-
-impl Drop for Driven {
-    fn drop(&mut self) {
-        let _ = self.0.turn();
     }
 }

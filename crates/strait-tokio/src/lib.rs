@@ -58,7 +58,29 @@ use tokio::task::JoinHandle;
 
 /// A [`strait::task::Reactor`] that a task of a tokio runtime drives until this object is dropped.
 ///
-/// Keep the object as long as a task waits on an object of this reactor.
+/// Keep the object, and the runtime in which it was made, as long as a task waits for an object of this reactor. When this
+/// object is dropped or its runtime ends, the reactor [ends](strait::task::Reactor::end): tasks that wait for its objects,
+/// in any runtime, get [`strait::Error::ReactorEnded`]. The objects lose nothing, and can be
+/// [taken out](AsyncChannel::into_inner) and put into another reactor.
+///
+/// ```
+/// use strait::{Channel, Error};
+/// use strait_tokio::{AsyncChannel, Reactor};
+///
+/// # #[tokio::main(flavor = "current_thread")]
+/// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+/// let (a, b) = Channel::pair()?;
+/// let reactor = Reactor::new()?;
+/// let b = AsyncChannel::new(b, &reactor)?;
+/// drop(reactor);
+/// assert_eq!(b.recv().await.unwrap_err(), Error::ReactorEnded);
+/// let reactor = Reactor::new()?;
+/// let b = AsyncChannel::new(b.into_inner(), &reactor)?;
+/// a.send(b"hello")?;
+/// assert_eq!(b.recv().await?.bytes(), b"hello");
+/// # Ok(())
+/// # }
+/// ```
 #[derive(Debug)]
 pub struct Reactor {
     reactor: strait::task::Reactor,
@@ -100,7 +122,7 @@ impl Reactor {
         // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives. The `AsyncFd` owns the `OwnedFd`, so
         // the descriptor is not closed while tokio watches it.
         let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE)? };
-        let task = tokio::spawn(drive::drive(fd, reactor.clone(), spin));
+        let task = tokio::spawn(drive::drive(fd, reactor.driver(), spin));
         Ok(Self { reactor, task })
     }
 }
@@ -116,5 +138,7 @@ impl Deref for Reactor {
 impl Drop for Reactor {
     fn drop(&mut self) {
         self.task.abort();
+        // The runtime drops the task later, or, if nothing runs the runtime, never.
+        self.reactor.end();
     }
 }

@@ -8,7 +8,7 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strait::{Channel, Error};
-use strait_tokio::{Listener, Reactor, Stream, connect};
+use strait_tokio::{AsyncChannel, Listener, Reactor, Stream, connect};
 
 const DEADLINE: Duration = Duration::from_secs(120);
 const LIMIT: Duration = Duration::from_secs(10);
@@ -123,6 +123,60 @@ fn a_runtime_ends_while_a_task_connects() {
     end_while_connecting(&format!("never-stream-{}", std::process::id()), |name, reactor| async move {
         let _ = Stream::connect(&name, &reactor, DEADLINE).await;
     });
+}
+
+/// Returns what a task of a second runtime gets that waits for a channel of a reactor, whose runtime is ended by `end`.
+fn wait_for_what_ends(end: impl FnOnce(tokio::runtime::Runtime, Reactor)) -> (Error, Channel, Channel) {
+    let (first, second) = (runtime(), runtime());
+    let (ours, theirs) = Channel::pair().unwrap();
+    let reactor = first.block_on(async { Reactor::new().unwrap() });
+    let channel = AsyncChannel::new(theirs, &reactor).unwrap();
+    let (waits, waiting) = std::sync::mpsc::channel();
+    let task = second.spawn(async move {
+        let received = std::future::poll_fn(|context| {
+            let received = channel.poll_recv(context);
+            let _ = waits.send(());
+            received
+        });
+        let error = tokio::time::timeout(DEADLINE, received).await.expect("the task learns of the end").unwrap_err();
+        (error, channel)
+    });
+    waiting.recv_timeout(DEADLINE).unwrap();
+    end(first, reactor);
+    let (error, channel) = second.block_on(task).unwrap();
+    // Each later wait fails at once.
+    assert_eq!(second.block_on(channel.recv()).unwrap_err(), Error::ReactorEnded);
+    (error, ours, channel.into_inner())
+}
+
+#[test]
+fn a_task_of_another_runtime_learns_that_the_runtime_of_its_reactor_has_ended() {
+    let mut kept = None;
+    let ended_by_runtime = wait_for_what_ends(|runtime, reactor| {
+        drop(runtime);
+        kept = Some(reactor);
+    });
+    let ended_by_drop = wait_for_what_ends(|runtime, reactor| {
+        drop(reactor);
+        runtime.shutdown_background();
+    });
+    for (error, ours, theirs) in [ended_by_runtime, ended_by_drop] {
+        assert_eq!(error, Error::ReactorEnded);
+        ours.send(b"nothing was lost").unwrap();
+        assert_eq!(theirs.recv_by(DEADLINE).unwrap().bytes(), b"nothing was lost");
+    }
+}
+
+/// A runtime that nothing runs does not drop the task that drives the reactor.
+#[test]
+fn dropping_the_reactor_ends_it_though_nothing_runs_its_runtime() {
+    let idle = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+    let reactor = idle.block_on(async { Reactor::new().unwrap() });
+    let (_ours, theirs) = Channel::pair().unwrap();
+    let channel = AsyncChannel::new(theirs, &reactor).unwrap();
+    drop(reactor);
+    let received = runtime().block_on(async { tokio::time::timeout(DEADLINE, channel.recv()).await });
+    assert_eq!(received.expect("the task learns of the end").unwrap_err(), Error::ReactorEnded);
 }
 
 #[tokio::test]

@@ -79,6 +79,9 @@ pub enum Error {
     InSet,
     /// The channel is not in the wait set.
     NotInSet,
+    /// The reactor of the object has ended, so no event would wake the task. Nothing was sent or received. The object
+    /// is intact: take it out of the reactor, and make it again with a reactor that is driven.
+    ReactorEnded,
     /// Not all descriptors of the received message arrived; the bytes of the message did. This process had no free
     /// descriptor, holds as many for the peer as it may ([`Limits`](crate::quota::Limits)), or takes none
     /// ([`Options::accept_descriptors`](crate::Options::accept_descriptors)).
@@ -340,6 +343,12 @@ impl fmt::Display for Error {
             ),
             Self::InSet => write!(f, "the channel is already in a wait set: remove it from that set first"),
             Self::NotInSet => write!(f, "the channel is not, or no longer, in this wait set: add it first"),
+            Self::ReactorEnded => write!(
+                f,
+                "reactor ended: the Reactor of this object was dropped, or its runtime has ended, so nothing would wake \
+                 the task, and nothing was sent or received; make the object again with a Reactor of a running runtime \
+                 (into_inner gives the object back), or wait in a thread (get_ref)"
+            ),
             Self::HandlesLost { sent, arrived } => write!(
                 f,
                 "{arrived} of {sent} descriptors of the message arrived, and were closed; the bytes of the message are \

@@ -54,6 +54,7 @@ fn every_error_is_explained_by_its_text() {
         Error::NotARegion("REASON"),
         Error::InSet,
         Error::NotInSet,
+        Error::ReactorEnded,
         Error::HandlesLost { sent: 5, arrived: 3 },
         Error::NoDescriptors,
         Error::NoMemory { call: "mmap" },

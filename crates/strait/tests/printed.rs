@@ -201,6 +201,7 @@ fn waiting(printed: &mut Printed) {
     set.wait(&mut events, Deadline::NOW).unwrap();
     printed.object("Event", &events[0]);
     printed.object("Reactor", &reactor);
+    printed.object("Driver", &Reactor::new().unwrap().driver());
     printed.object("Traps", &traps);
     printed.object("TrapId", &traps.arm(&other, Conditions::new().messages(1), |_| {}).unwrap());
     let refused = traps.arm(&other, Conditions::new().room(), |_| {}).unwrap_err();

@@ -13,8 +13,10 @@ use std::task::{Context, Poll, Wake, Waker};
 
 use common::{DEADLINE, parent, spawn};
 use rustix::event::{PollFd, PollFlags, poll};
-use strait::task::{AsyncChannel, Reactor};
-use strait::{Channel, Error, Options, Outgoing, SendError};
+use strait::call::{CallEnd, CallError, CallOptions};
+use strait::pipe::DataPipe;
+use strait::task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
+use strait::{Channel, Deadline, Error, Options, Outgoing, SendError};
 
 /// The most polls in which a task and its reactor come to rest.
 const FEW: usize = 10;
@@ -154,4 +156,172 @@ fn a_task_without_room_for_a_descriptor_is_not_woken_by_progress_from_before_its
     // The reader takes the first descriptor, so this end has none in flight and may use the reserve.
     read(1);
     task.finish().unwrap();
+}
+
+/// Asserts that the end of the reactor wakes a task that waits, and that its wait then fails, as `check` says; so does the
+/// wait of a task that begins to wait later.
+fn assert_ends<F: Future>(future: impl Fn(&Reactor) -> F, check: impl Fn(F::Output)) {
+    let reactor = Reactor::new().unwrap();
+    let driver = reactor.driver();
+    let mut waiting = Task::new(&reactor, future(&reactor));
+    waiting.assert_waits();
+    assert!(!reactor.has_ended());
+    drop(driver);
+    assert!(reactor.has_ended() && waiting.flag.0.load(Ordering::Relaxed), "the task was not woken");
+    for mut task in [waiting, Task::new(&reactor, future(&reactor))] {
+        match task.poll() {
+            Poll::Ready(output) => check(output),
+            Poll::Pending => panic!("the task waits for ever"),
+        }
+    }
+}
+
+fn assert_ended<T>(result: Result<T, Error>) {
+    assert_eq!(result.err(), Some(Error::ReactorEnded));
+}
+
+#[test]
+fn a_task_that_waits_for_a_channel_learns_that_the_reactor_has_ended() {
+    let receive = |reactor: &Reactor| {
+        let (near, far) = Channel::pair().unwrap();
+        let far = AsyncChannel::new(far, reactor).unwrap();
+        async move {
+            let received = far.recv().await;
+            near.send(b"nothing was lost").unwrap();
+            assert_eq!(far.into_inner().recv_by(DEADLINE).unwrap().bytes(), b"nothing was lost");
+            received
+        }
+    };
+    assert_ends(receive, assert_ended);
+    let send = |reactor: &Reactor| {
+        let (near, far) = Options::new().queue_messages(1).pair().unwrap();
+        let near = AsyncChannel::new(near, reactor).unwrap();
+        near.get_ref().try_send(b"first").unwrap();
+        async move {
+            let sent = near.send(Outgoing::new(b"second").handle(null())).await.unwrap_err();
+            assert_eq!((sent.handles.len(), far.recv_by(DEADLINE).unwrap().bytes()), (1, &b"first"[..]));
+            near.send(b"needs no wait").await.unwrap();
+            sent
+        }
+    };
+    assert_ends(send, |sent| assert_eq!(sent.error, Error::ReactorEnded));
+    let forward = |reactor: &Reactor| {
+        let (near, far) = Options::new().queue_messages(1).pair().unwrap();
+        let near = AsyncChannel::new(near, reactor).unwrap();
+        near.get_ref().try_send(b"first").unwrap();
+        async move {
+            let _open = far;
+            near.send_with(|channel| channel.reserve(1, Deadline::NOW).map(drop)).await
+        }
+    };
+    assert_ends(forward, assert_ended);
+}
+
+#[test]
+fn a_task_that_waits_for_a_data_pipe_learns_that_the_reactor_has_ended() {
+    let read = |reactor: &Reactor| {
+        let (producer, consumer) = DataPipe::pair(4096).unwrap();
+        let consumer = AsyncConsumer::new(consumer, reactor).unwrap();
+        async move {
+            let read = consumer.read(&mut [0]).await;
+            assert_ended(consumer.begin_read().await);
+            producer.write_some(b"x", DEADLINE).unwrap();
+            assert_eq!(consumer.read(&mut [0]).await, Ok(1));
+            read
+        }
+    };
+    assert_ends(read, assert_ended);
+    let write = |reactor: &Reactor| {
+        let (producer, consumer) = DataPipe::pair(4096).unwrap();
+        let producer = AsyncProducer::new(producer, reactor).unwrap();
+        async move {
+            let _open = consumer;
+            loop {
+                producer.write(&[7; 1000]).await?;
+            }
+        }
+    };
+    assert_ends(write, assert_ended::<()>);
+}
+
+#[test]
+fn a_task_that_waits_for_a_call_learns_that_the_reactor_has_ended() {
+    fn unknown<T>(called: Result<T, CallError>) {
+        assert!(matches!(called, Err(CallError::OutcomeUnknown(Error::ReactorEnded))));
+    }
+    let ends = |options: Options, calls, reactor: &Reactor| {
+        let (near, far) = options.pair().unwrap();
+        (AsyncCallEnd::new(CallOptions::new().calls(calls).over(near), reactor).unwrap(), CallEnd::over(far))
+    };
+    let reply = |reactor: &Reactor| {
+        let (client, server) = ends(Options::new(), 9, reactor);
+        async move {
+            let _open = server;
+            client.call(b"request").await
+        }
+    };
+    assert_ends(reply, unknown);
+    let begun = |reactor: &Reactor| {
+        let (client, server) = ends(Options::new(), 9, reactor);
+        let mut pending = client.get_ref().begin_call(b"request", Deadline::NOW).unwrap();
+        async move {
+            let failed = (&mut pending).await;
+            // The call goes on.
+            server.next_request(DEADLINE).unwrap().reply(b"reply", DEADLINE).unwrap();
+            let _end = client.into_inner();
+            assert_eq!(pending.wait(DEADLINE).unwrap().bytes(), b"reply");
+            failed
+        }
+    };
+    assert_ends(begun, unknown);
+    let next = |reactor: &Reactor| {
+        let (server, client) = ends(Options::new(), 9, reactor);
+        async move {
+            let failed = server.next_request().await;
+            let call = client.begin_call(b"request", DEADLINE).unwrap();
+            let server = server.into_inner();
+            server.next_request(DEADLINE).unwrap().reply(b"reply", DEADLINE).unwrap();
+            assert_eq!(call.wait(DEADLINE).unwrap().bytes(), b"reply");
+            failed
+        }
+    };
+    assert_ends(next, assert_ended);
+    // One call waits for a slot, and one for room.
+    for (options, calls) in [(Options::new(), 1), (Options::new().queue_messages(1), 9)] {
+        let begin = |reactor: &Reactor| {
+            let (client, server) = ends(options, calls, reactor);
+            let first = client.get_ref().begin_call(b"first", Deadline::NOW).unwrap();
+            async move {
+                let _open = (server, first);
+                client.call(Outgoing::new(b"second").handle(null())).await
+            }
+        };
+        assert_ends(begin, |called| match called.unwrap_err() {
+            CallError::NotSent(failed) => {
+                assert_eq!((failed.error, failed.handles.len()), (Error::ReactorEnded, 1));
+            }
+            failed => panic!("{failed}"),
+        });
+    }
+}
+
+/// Shows that objects can be put into a reactor that has ended, and are not lost there; and that a call end can go on in
+/// another reactor.
+#[test]
+fn an_object_can_leave_a_reactor_that_has_ended_and_enter_another() {
+    let ended = Reactor::new().unwrap();
+    ended.end();
+    let (near, far) = Channel::pair().unwrap();
+    let near = AsyncCallEnd::new(CallEnd::over(near), &ended).unwrap();
+    let far = CallEnd::over(far);
+    let mut task = Task::new(&ended, near.next_request());
+    assert!(matches!(task.poll(), Poll::Ready(Err(Error::ReactorEnded))));
+    drop(task);
+    let reactor = Reactor::new().unwrap();
+    let near = AsyncCallEnd::new(near.into_inner(), &reactor).unwrap();
+    let mut task = Task::new(&reactor, near.next_request());
+    task.assert_waits();
+    let call = far.begin_call(b"request", DEADLINE).unwrap();
+    task.finish().unwrap().reply(b"reply", DEADLINE).unwrap();
+    assert_eq!(call.wait(DEADLINE).unwrap().bytes(), b"reply");
 }

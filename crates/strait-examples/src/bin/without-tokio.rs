@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 
 use smol::Async;
-use strait::task::{AsyncChannel, Reactor};
+use strait::task::{AsyncChannel, Driver, Reactor};
 use strait::{Channel, Deadline, Error, Listener};
 
 const PROCESSES: u64 = 3;
@@ -29,7 +29,7 @@ fn main() -> io::Result<()> {
     smol::block_on(async {
         let reactor = Reactor::new()?;
         // The task ends with the program.
-        smol::spawn(drive(reactor.clone())).detach();
+        smol::spawn(drive(reactor.driver())).detach();
         match name {
             Some(name) => clients(&name, &reactor).await,
             None => service(&reactor).await,
@@ -38,11 +38,11 @@ fn main() -> io::Result<()> {
 }
 
 /// Wakes the tasks of ready channels, whenever there are any.
-async fn drive(reactor: Reactor) -> io::Result<()> {
-    let reactor = Async::new(reactor)?;
+async fn drive(driver: Driver) -> io::Result<()> {
+    let driver = Async::new(driver)?;
     loop {
-        reactor.readable().await?;
-        while reactor.get_ref().turn()? > 0 || reactor.get_ref().has_more() {}
+        driver.readable().await?;
+        while driver.get_ref().turn()? > 0 || driver.get_ref().has_more() {}
     }
 }
 

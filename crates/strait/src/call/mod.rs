@@ -563,6 +563,16 @@ impl CallEnd {
         self.shared.routes().ended.is_some()
     }
 
+    /// Sets whether the reactor of the end has ended. If so, wakes all tasks that wait on the end, and from now on a task
+    /// gets [`Error::ReactorEnded`] where it would wait.
+    pub(crate) fn set_undriven(&self, undriven: bool) {
+        let mut routes = self.shared.routes();
+        routes.undriven = undriven;
+        if undriven {
+            routes.wake_all_tasks();
+        }
+    }
+
     /// Returns whether the end still has to send a cancellation, or an answer without a payload, for which there was no
     /// room.
     pub(crate) fn has_deferred(&self) -> bool {
@@ -577,7 +587,7 @@ impl CallEnd {
             drop(routes);
             return Poll::Ready(Ok(self.request(queued)));
         }
-        if let Some(error) = routes.ended {
+        if let Some(error) = routes.ended.or_else(|| routes.undriven()) {
             return Poll::Ready(Err(error));
         }
         routes.park(Waits::Request, waker);
@@ -600,7 +610,8 @@ impl Future for PendingCall {
 
     /// Returns the reply if it has arrived; otherwise the task is woken when the reply arrives. The future receives no
     /// messages itself: another thread, or an [`AsyncCallEnd`](crate::task::AsyncCallEnd), must receive on the call end
-    /// meanwhile.
+    /// meanwhile. If the reactor of the call end has ended, the future fails with [`Error::ReactorEnded`]; the call
+    /// stays in flight, and [`wait`](Self::wait) can still get its reply.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(id) = self.id else { return Poll::Ready(Err(CallError::NotAnswered)) };
         let mut routes = self.shared.routes();
@@ -608,7 +619,7 @@ impl Future for PendingCall {
             drop(routes);
             return Poll::Ready(self.answered(answer));
         }
-        if let Some(error) = routes.ended {
+        if let Some(error) = routes.ended.or_else(|| routes.undriven()) {
             return Poll::Ready(Err(CallError::OutcomeUnknown(error)));
         }
         routes.park_for_answer(id, context.waker());

@@ -77,6 +77,9 @@ pub(super) struct Routes {
     /// at most as many as the limits on calls and on requests together permit.
     pub(super) deferred: VecDeque<(CallKind, u64)>,
     pub(super) ended: Option<Error>,
+    /// Whether the reactor of the end has ended: an arriving message wakes no task any more, so a task gets an error
+    /// where it would wait.
+    pub(super) undriven: bool,
     pub(super) counters: CallCounters,
     /// The buffer into which messages are received, kept to reuse its memory. Empty while a thread receives, because
     /// the receiving thread has taken the buffer.
@@ -100,6 +103,7 @@ impl Routes {
             woken: Woken::default(),
             deferred: VecDeque::new(),
             ended: None,
+            undriven: false,
             counters: CallCounters::default(),
             batch: Vec::new(),
         }
@@ -269,6 +273,16 @@ impl Routes {
         for (_, waiter) in &self.waiters {
             self.woken_threads += usize::from(self.woken.thread(waiter));
         }
+        self.wake_all_tasks();
+    }
+
+    /// Returns the error of a task that would have to wait, if nothing would wake the task.
+    pub(super) fn undriven(&self) -> Option<Error> {
+        self.undriven.then_some(Error::ReactorEnded)
+    }
+
+    /// Wakes all tasks that wait on the end: for a request, for a free call slot, or for an answer.
+    pub(super) fn wake_all_tasks(&mut self) {
         for call in self.calls.all() {
             if let Call::Waiting(_, task) = call {
                 self.woken.tasks(task.take());

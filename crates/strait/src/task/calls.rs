@@ -25,7 +25,8 @@ pub struct AsyncCallEnd {
 }
 
 struct Source {
-    end: CallEnd,
+    /// The call end; `None` after it was taken out of the reactor.
+    end: Option<CallEnd>,
     reactor: Reactor,
     key: u64,
     /// The tasks whose requests could not be sent, each with the obstacle of its last attempt (such as missing room);
@@ -40,21 +41,30 @@ impl AsyncCallEnd {
     /// # Errors
     /// As [`WaitSet::add`](crate::wait::WaitSet::add); the call end is dropped.
     pub fn new(end: CallEnd, reactor: &Reactor) -> Result<Self, Error> {
-        let source = reactor.enter(|key| Source { end, reactor: reactor.clone(), key, to_send: Mutex::default() });
-        let set = reactor.set();
-        deferred::run_if_failed(set.arm(
-            source.end.channel(),
-            None,
-            source.key,
-            Interest::Readable,
-            BlockedSends::default(),
-        ))?;
+        end.set_undriven(false);
+        let tasks = Mutex::default();
+        let source = reactor.enter(|key| Source { end: Some(end), reactor: reactor.clone(), key, to_send: tasks });
+        let (set, channel) = (reactor.set(), source.end().channel());
+        deferred::run_if_failed(set.arm(channel, None, source.key, Interest::Readable, BlockedSends::default()))?;
+        if reactor.has_ended() {
+            source.on_end();
+        }
         Ok(Self { source })
     }
 
     /// Returns the call end, for calls that do not wait.
     pub fn get_ref(&self) -> &CallEnd {
-        &self.source.end
+        self.source.end()
+    }
+
+    /// Takes the call end out of the reactor, and returns it. Tasks that wait for the end are not woken. Calls in flight
+    /// go on: their [`PendingCall`](crate::call::PendingCall)s get the replies.
+    pub fn into_inner(self) -> CallEnd {
+        self.source.reactor.leave(self.source.key);
+        let mut source = Reactor::sole(self.source);
+        let end = source.end.take().expect("taken out once");
+        let _ = source.reactor.set().remove(end.channel());
+        end
     }
 
     /// Sends a request and waits for its reply. For a deadline, use the runtime's timeout.
@@ -63,7 +73,7 @@ impl AsyncCallEnd {
     /// Dropping the future cancels the call. Whether the request was carried out is then unknown, as after a deadline.
     ///
     /// # Errors
-    /// See [`CallError`].
+    /// See [`CallError`]. Its cause is [`Error::ReactorEnded`] if the task would have to wait and the reactor has ended.
     pub async fn call<'a>(&self, request: impl Into<Outgoing<'a>>) -> Result<Message, CallError> {
         let Outgoing { parts, mut handles } = request.into();
         let pending = poll_fn(|context| {
@@ -89,6 +99,10 @@ impl AsyncCallEnd {
                         self.source.await_room(context.waker(), blocked_on);
                         awaits_room = true;
                     }
+                    _ if self.source.reactor.has_ended() => {
+                        let failed = SendError::new(Error::ReactorEnded, std::mem::take(&mut handles));
+                        return Poll::Ready(Err(CallError::NotSent(failed)));
+                    }
                     _ => return Poll::Pending,
                 }
             }
@@ -103,13 +117,18 @@ impl AsyncCallEnd {
     /// Dropping the future loses no request.
     ///
     /// # Errors
-    /// As [`CallEnd::next_request`], except the errors of the deadline.
+    /// As [`CallEnd::next_request`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have to
+    /// wait and the reactor has ended.
     pub async fn next_request(&self) -> Result<Request, Error> {
         poll_fn(|context| self.get_ref().poll_request(context.waker())).await
     }
 }
 
 impl Source {
+    fn end(&self) -> &CallEnd {
+        self.end.as_ref().expect("taken out by value")
+    }
+
     /// Registers a task whose request could not be sent. `blocked_on` is the obstacle of its last attempt, such as
     /// missing room; the task is woken when another attempt may succeed.
     fn await_room(&self, waker: &Waker, blocked_on: Option<BlockedOn>) {
@@ -125,21 +144,21 @@ impl Source {
     /// be sent. `to_send` are the tasks whose requests wait. The caller must hold the lock of `to_send`; otherwise the
     /// calling thread could replace an event just armed by another thread by an event for an older state.
     fn arm(&self, to_send: &[(Waker, Option<BlockedOn>)]) {
-        let mut blocked = BlockedSends { small_room: self.end.has_deferred(), ..BlockedSends::default() };
+        let mut blocked = BlockedSends { small_room: self.end().has_deferred(), ..BlockedSends::default() };
         to_send.iter().for_each(|(_, blocked_on)| blocked.add(blocked_on.clone()));
         // The channel is always armed for reading, and for writing if a message found no room.
         let sends = blocked.small_room || !to_send.is_empty();
         let wanted = if sends { Interest::Both } else { Interest::Readable };
         // The call fails only in the child of a `fork`, or if the program has put the channel into another wait set.
         // Callbacks of the program run later, without a lock.
-        let _ = deferred::postponed(|| self.reactor.set().arm(self.end.channel(), None, self.key, wanted, blocked));
+        let _ = deferred::postponed(|| self.reactor.set().arm(self.end().channel(), None, self.key, wanted, blocked));
     }
 }
 
 impl OnEvent for Source {
     fn on_event(&self, event: Event) {
-        self.end.drain();
-        let has_room = event.is_writable() || self.end.has_ended();
+        self.end().drain();
+        let has_room = event.is_writable() || self.end().has_ended();
         let mut to_send = unpoisoned(&self.to_send);
         let woken = if has_room { std::mem::take(&mut *to_send) } else { Vec::new() };
         self.arm(&to_send);
@@ -147,12 +166,20 @@ impl OnEvent for Source {
         deferred::run();
         woken.into_iter().for_each(|(waker, _)| waker.wake());
     }
+
+    fn on_end(&self) {
+        self.end().set_undriven(true);
+        let woken = std::mem::take(&mut *unpoisoned(&self.to_send));
+        woken.into_iter().for_each(|(waker, _)| waker.wake());
+    }
 }
 
 impl Drop for Source {
     fn drop(&mut self) {
         self.reactor.leave(self.key);
-        let _ = self.reactor.set().remove(self.end.channel());
+        if let Some(end) = &self.end {
+            let _ = self.reactor.set().remove(end.channel());
+        }
     }
 }
 

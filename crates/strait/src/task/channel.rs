@@ -55,7 +55,8 @@ impl AsyncChannel {
     /// Dropping the future loses no message.
     ///
     /// # Errors
-    /// As [`Channel::recv_message`], except the errors of the deadline.
+    /// As [`Channel::recv_message`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have to
+    /// wait and the reactor has ended.
     pub async fn recv(&self) -> Result<Message, Error> {
         poll_fn(|context| self.poll_recv(context)).await
     }
@@ -76,7 +77,7 @@ impl AsyncChannel {
     /// Dropping the future loses no message.
     ///
     /// # Errors
-    /// As [`Channel::recv_message`], except the errors of the deadline.
+    /// As [`AsyncChannel::recv`].
     pub async fn recv_message(&self, message: &mut Message) -> Result<(), Error> {
         poll_fn(|context| self.poll_receive(context, |channel| channel.recv_message(message, Deadline::NOW))).await
     }
@@ -132,7 +133,8 @@ impl AsyncChannel {
     /// If the future is dropped before it is ready, nothing was sent, and the handles of the message are closed.
     ///
     /// # Errors
-    /// As [`Channel::send_by`], except the errors of the deadline.
+    /// As [`Channel::send_by`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have to wait
+    /// and the reactor has ended.
     pub async fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
         let Outgoing { parts, mut handles } = message.into();
         poll_fn(|context| {
@@ -161,7 +163,8 @@ impl AsyncChannel {
     /// If the future is dropped before it is ready, nothing was sent, and `message` is unchanged.
     ///
     /// # Errors
-    /// As [`Channel::forward`], except the errors of the deadline.
+    /// As [`Channel::forward`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have to wait
+    /// and the reactor has ended.
     pub async fn forward(&self, message: &mut Message) -> Result<(), Error> {
         self.send_with(|channel| channel.forward(message, Deadline::NOW)).await
     }

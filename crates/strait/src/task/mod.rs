@@ -33,22 +33,28 @@
 // [`Reactor::turn`] whenever the reactor's descriptor is readable; a runtime needs nothing else. The crate
 // `strait-tokio` is such a driver for tokio. There is no thread.
 //
+// Once a reactor has ended, no driver wakes a task any more. So the end wakes all waiting tasks, and from then on a task
+// gets an error where it would wait.
+//
 // If a task's attempt finds nothing, the task first leaves its waker with the [source]. Then the task arms a one-shot
 // event, and arming looks once more: a message that has arrived in between is an event. So no wake-up is lost. If a
 // task is dropped, its waker stays, and the wake-up has no effect; a dropped future has received nothing.
 
 mod calls;
 mod channel;
+mod driver;
 mod pipe;
 mod source;
 
 pub use calls::AsyncCallEnd;
 pub use channel::{AsyncChannel, AsyncReceiver, AsyncSender};
+pub use driver::Driver;
 pub use pipe::{AsyncConsumer, AsyncProducer};
 
 use std::collections::BTreeMap;
 use std::fmt;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use crate::deadline::Deadline;
@@ -63,7 +69,7 @@ const EVENTS: usize = 128;
 ///
 /// A clone is another reference to the same reactor. [`AsyncChannel`], [`AsyncProducer`], [`AsyncConsumer`] and
 /// [`AsyncCallEnd`] need a reactor. All of them work with any executor: waiting tasks make progress whenever a driver
-/// calls [`turn`](Self::turn).
+/// calls [`turn`](Self::turn). Code that drives a reactor does so through a [`Driver`].
 ///
 /// ```
 /// use std::future::Future;
@@ -98,6 +104,9 @@ pub struct Reactor {
 struct ReactorShared {
     set: WaitSet,
     sources: Mutex<Sources>,
+    /// Whether the reactor has ended. Set before the members are told; a member checks it under the lock of its tasks, or
+    /// after it has registered a task. So each task either gets the error or is woken.
+    ended: AtomicBool,
     /// Buffer for events, kept between calls to reuse its memory.
     spare: Mutex<Vec<Event>>,
 }
@@ -113,6 +122,9 @@ struct Sources {
 trait OnEvent: Send + Sync {
     /// Handles an event of the member: wakes the tasks that wait for the event. The caller must hold no lock.
     fn on_event(&self, event: Event);
+
+    /// Wakes all tasks that wait for the member, because the reactor has ended. The caller must hold no lock.
+    fn on_end(&self);
 }
 
 impl Reactor {
@@ -125,6 +137,7 @@ impl Reactor {
             shared: Arc::new(ReactorShared {
                 set: WaitSet::new()?,
                 sources: Mutex::default(),
+                ended: AtomicBool::new(false),
                 spare: Mutex::default(),
             }),
         })
@@ -193,6 +206,30 @@ impl Reactor {
         self.shared.set.has_more()
     }
 
+    /// Ends the reactor: wakes all tasks that wait for its objects. From now on a task that would have to wait for one of
+    /// the objects gets [`Error::ReactorEnded`] instead. Sending, receiving, reading and writing without a wait still
+    /// work, and every object can be taken out of the reactor. The end cannot be undone.
+    ///
+    /// Code that drives a reactor should do so through a [`Driver`], which ends the reactor when it is dropped.
+    pub fn end(&self) {
+        self.shared.ended.store(true, Ordering::SeqCst);
+        let sources: Vec<_> = unpoisoned(&self.shared.sources).by_key.values().filter_map(Weak::upgrade).collect();
+        sources.into_iter().for_each(|source| source.on_end());
+    }
+
+    /// Returns whether the reactor has [ended](Self::end).
+    pub fn has_ended(&self) -> bool {
+        self.shared.ended.load(Ordering::SeqCst)
+    }
+
+    /// Returns an object through which code drives the reactor. When the object is dropped, the reactor
+    /// [ends](Self::end).
+    ///
+    /// Example: [`Driver`].
+    pub fn driver(&self) -> Driver {
+        Driver::new(self.clone())
+    }
+
     fn set(&self) -> &WaitSet {
         &self.shared.set
     }
@@ -206,7 +243,20 @@ impl Reactor {
         let source = Arc::new(make(key));
         let sink: Weak<T> = Arc::downgrade(&source);
         sources.by_key.insert(key, sink);
+        drop(sources);
         source
+    }
+
+    /// Returns `member` once no other thread handles an event of it any more. The member must have left the reactor.
+    fn sole<T>(mut member: Arc<T>) -> T {
+        loop {
+            // A call of [`Reactor::turn`] in another thread may be handling an event of the object right now.
+            match Arc::try_unwrap(member) {
+                Ok(member) => return member,
+                Err(shared) => member = shared,
+            }
+            std::thread::yield_now();
+        }
     }
 
     fn leave(&self, key: u64) {
@@ -231,6 +281,10 @@ impl AsRawFd for Reactor {
 
 impl fmt::Debug for Reactor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.debug_struct("Reactor").field("sources", &self.shared.set.len()).finish_non_exhaustive()
+        let ended = self.has_ended();
+        f.debug_struct("Reactor")
+            .field("sources", &self.shared.set.len())
+            .field("ended", &ended)
+            .finish_non_exhaustive()
     }
 }

@@ -71,7 +71,8 @@ impl AsyncProducer {
     /// If the future is dropped before it is ready, nothing was written.
     ///
     /// # Errors
-    /// As [`DataProducer::write_some`], except the errors of the deadline.
+    /// As [`DataProducer::write_some`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have
+    /// to wait and the reactor has ended.
     pub async fn write(&self, bytes: &[u8]) -> Result<usize, Error> {
         poll_fn(|context| self.poll_write(context, bytes)).await
     }
@@ -123,7 +124,7 @@ impl AsyncProducer {
     /// Waits for room and returns the room, to be filled in place, as [`DataProducer::begin_write`] does.
     ///
     /// # Errors
-    /// As [`DataProducer::begin_write`], except the errors of the deadline.
+    /// As [`AsyncProducer::write`].
     pub async fn begin_write(&self) -> Result<Room<'_>, Error> {
         let begin = || self.get_ref().begin_write(Deadline::NOW);
         poll_fn(move |context| or_wait(begin, &self.source, Interest::Writable, context)).await
@@ -156,7 +157,8 @@ impl AsyncConsumer {
     /// If the future is dropped before it is ready, nothing was read.
     ///
     /// # Errors
-    /// As [`DataConsumer::read_some`], except the errors of the deadline.
+    /// As [`DataConsumer::read_some`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have
+    /// to wait and the reactor has ended.
     pub async fn read(&self, out: &mut [u8]) -> Result<usize, Error> {
         poll_fn(|context| self.poll_read(context, out)).await
     }
@@ -187,7 +189,7 @@ impl AsyncConsumer {
     /// Waits for bytes and returns the bytes, to be read in place, as [`DataConsumer::begin_read`] does.
     ///
     /// # Errors
-    /// As [`DataConsumer::begin_read`], except the errors of the deadline.
+    /// As [`AsyncConsumer::read`].
     pub async fn begin_read(&self) -> Result<Unread<'_>, Error> {
         let begin = || self.get_ref().begin_read(Deadline::NOW);
         poll_fn(move |context| or_wait(begin, &self.source, Interest::Readable, context)).await

@@ -1,7 +1,7 @@
 //! The objects in a reactor for which tasks wait, with the wakers of the tasks.
 
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, MutexGuard};
 use std::task::{Context, Poll, Waker};
 
 use super::{OnEvent, Reactor};
@@ -82,19 +82,10 @@ impl<T: Object> Source<T> {
     /// thread handles an event of the object.
     pub(super) fn into_object(self: Arc<Self>) -> T {
         self.reactor.leave(self.key);
-        let mut source = self;
-        loop {
-            // A call of [`Reactor::turn`] in another thread may be handling an event of the object right now.
-            match Arc::try_unwrap(source) {
-                Ok(mut source) => {
-                    let object = source.object.take().expect("taken out once");
-                    let _ = source.reactor.set().remove(&object);
-                    return object;
-                }
-                Err(shared) => source = shared,
-            }
-            std::thread::yield_now();
-        }
+        let mut source = Reactor::sole(self);
+        let object = source.object.take().expect("taken out once");
+        let _ = source.reactor.set().remove(&object);
+        object
     }
 
     /// Returns `Ready` if the task may make an attempt. After [`MAX_CONSECUTIVE`] attempts in a row without a wait,
@@ -112,13 +103,14 @@ impl<T: Object> Source<T> {
     }
 
     /// Registers a task, which is woken when an attempt to read or to write, as `interest` says, may succeed. If the
-    /// state has changed since the task's last attempt, the task is woken soon.
+    /// state has changed since the task's last attempt, the task is woken soon. Fails with [`Error::ReactorEnded`] if
+    /// nothing would wake the task.
     pub(super) fn wait(&self, waker: &Waker, interest: Interest) -> Result<(), Error> {
         if interest == Interest::Writable {
             return self.wait_for(waker, None);
         }
         self.consecutive.store(0, Ordering::Relaxed);
-        let mut tasks = unpoisoned(&self.tasks);
+        let mut tasks = self.tasks()?;
         if !tasks.to_read.iter().any(|other| other.will_wake(waker)) {
             tasks.to_read.push(waker.clone());
         }
@@ -129,16 +121,22 @@ impl<T: Object> Source<T> {
 
     /// Registers a task that could not write. `blocked_on` is the obstacle of its last attempt, such as missing room;
     /// the task is woken when another attempt may succeed. If the state has changed since the last attempt, the task is
-    /// woken soon.
+    /// woken soon. Fails with [`Error::ReactorEnded`] if nothing would wake the task.
     pub(super) fn wait_for(&self, waker: &Waker, blocked_on: Option<BlockedOn>) -> Result<(), Error> {
         self.consecutive.store(0, Ordering::Relaxed);
-        let mut tasks = unpoisoned(&self.tasks);
+        let mut tasks = self.tasks()?;
         // The obstacle of an earlier attempt of the task does not matter any more.
         tasks.to_write.retain(|(other, _)| !other.will_wake(waker));
         tasks.to_write.push((waker.clone(), blocked_on));
         let armed = self.arm(&tasks);
         drop(tasks);
         deferred::run_if_failed(armed)
+    }
+
+    /// Locks the tasks, to add one that waits. Fails if the reactor has ended.
+    fn tasks(&self) -> Result<MutexGuard<'_, Tasks>, Error> {
+        let tasks = unpoisoned(&self.tasks);
+        if self.reactor.has_ended() { Err(Error::ReactorEnded) } else { Ok(tasks) }
     }
 
     /// Arms a one-shot event in the wait set for everything that `tasks` wait for; does nothing if no task waits.
@@ -177,6 +175,14 @@ impl<T: Object> OnEvent for Source<T> {
         }
         drop(tasks);
         deferred::run();
+        woken.into_iter().for_each(Waker::wake);
+    }
+
+    fn on_end(&self) {
+        let mut tasks = unpoisoned(&self.tasks);
+        let mut woken = std::mem::take(&mut tasks.to_read);
+        woken.extend(tasks.take_writers());
+        drop(tasks);
         woken.into_iter().for_each(Waker::wake);
     }
 }
