@@ -33,6 +33,7 @@
 
 mod connect;
 mod drive;
+mod fd;
 mod framed;
 mod io;
 mod listener;
@@ -40,6 +41,7 @@ mod stream;
 mod wait_set;
 
 pub use connect::{connect, connect_channel};
+pub use fd::NoRuntime;
 pub use framed::Framed;
 pub use io::{PipeReader, PipeWriter};
 pub use listener::Listener;
@@ -49,11 +51,8 @@ pub use wait_set::AsyncWaitSet;
 pub use strait::task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, AsyncReceiver, AsyncSender};
 
 use std::ops::Deref;
-use std::os::fd::AsFd;
 use std::time::Duration;
 
-use tokio::io::Interest;
-use tokio::io::unix::AsyncFd;
 use tokio::task::JoinHandle;
 
 /// A [`strait::task::Reactor`] that a task of a tokio runtime drives until this object is dropped.
@@ -96,10 +95,11 @@ impl Reactor {
     /// [`strait::Options::default_spin`] after an event, before the runtime may sleep.
     ///
     /// # Panics
-    /// Outside of a tokio runtime with I/O.
+    /// In a tokio runtime without I/O (`Builder::enable_io`).
     ///
     /// # Errors
-    /// The errors of [`strait::task::Reactor::new`] and of tokio.
+    /// [`NoRuntime`] outside of a tokio runtime; the errors of [`strait::task::Reactor::new`] and of tokio.
+    #[track_caller]
     pub fn new() -> std::io::Result<Self> {
         Self::with_spin(strait::Options::default_spin())
     }
@@ -111,17 +111,14 @@ impl Reactor {
     /// whether polling pays, and polls only seldom if it does not.
     ///
     /// # Panics
-    /// Outside of a tokio runtime with I/O.
+    /// As [`Reactor::new`].
     ///
     /// # Errors
     /// The errors of [`Reactor::new`].
+    #[track_caller]
     pub fn with_spin(spin: Duration) -> std::io::Result<Self> {
         let reactor = strait::task::Reactor::new()?;
-        // A descriptor of its own, so that tokio can stop watching it whenever the task ends.
-        let fd = reactor.as_fd().try_clone_to_owned()?;
-        // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives. The `AsyncFd` owns the `OwnedFd`, so
-        // the descriptor is not closed while tokio watches it.
-        let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE)? };
+        let fd = fd::watch(&reactor)?;
         let task = tokio::spawn(drive::drive(fd, reactor.driver(), spin));
         Ok(Self { reactor, task })
     }

@@ -45,10 +45,11 @@ impl Listener {
     /// user. Does not wait; see [`strait::Listener::bind`].
     ///
     /// # Panics
-    /// Outside of a tokio runtime with I/O.
+    /// In a tokio runtime without I/O (`Builder::enable_io`).
     ///
     /// # Errors
-    /// The errors of [`strait::Listener::bind`] and of tokio.
+    /// The errors of [`strait::Listener::bind`] and of tokio; [`NoRuntime`](crate::NoRuntime) outside of a tokio runtime.
+    #[track_caller]
     pub fn bind(name: &str) -> io::Result<Self> {
         Self::new(strait::Listener::bind(name)?)
     }
@@ -57,10 +58,12 @@ impl Listener {
     /// watches the descriptor of `listener` from now on.
     ///
     /// # Panics
-    /// Outside of a tokio runtime with I/O.
+    /// In a tokio runtime without I/O (`Builder::enable_io`).
     ///
     /// # Errors
-    /// The errors of [`WaitSet::new`], of [`WaitSet::add`] and of tokio.
+    /// The errors of [`WaitSet::new`], of [`WaitSet::add`] and of tokio; [`NoRuntime`](crate::NoRuntime) outside of a tokio
+    /// runtime.
+    #[track_caller]
     pub fn new(listener: strait::Listener) -> io::Result<Self> {
         let set = WaitSet::new()?;
         set.add(&listener, 0, Interest::Readable, Mode::Level)?;

@@ -1,12 +1,13 @@
 //! A wait set for which a task can wait.
 
 use std::io;
-use std::os::fd::{AsFd, OwnedFd};
+use std::os::fd::OwnedFd;
 
 use strait::Deadline;
 use strait::wait::{Event, WaitSet};
-use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
+
+use crate::fd;
 
 /// A [`WaitSet`] for tasks: one task serves many channels by their keys, instead of one task for each channel.
 ///
@@ -40,16 +41,13 @@ impl AsyncWaitSet {
     /// Makes a wait set for tasks of `set`; tokio watches the descriptor of `set` from now on.
     ///
     /// # Panics
-    /// Outside of a tokio runtime with I/O.
+    /// In a tokio runtime without I/O (`Builder::enable_io`).
     ///
     /// # Errors
-    /// The errors of tokio.
+    /// [`NoRuntime`](crate::NoRuntime) outside of a tokio runtime; the errors of tokio.
+    #[track_caller]
     pub fn new(set: WaitSet) -> io::Result<Self> {
-        // A descriptor of its own, so that tokio can stop watching it whenever this object is dropped.
-        let fd = set.as_fd().try_clone_to_owned()?;
-        // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives. The `AsyncFd` owns the `OwnedFd`, so
-        // the descriptor is not closed while tokio watches it.
-        let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE)? };
+        let fd = fd::watch(&set)?;
         Ok(Self { set, fd })
     }
 

@@ -1,0 +1,50 @@
+//! Descriptors that the current runtime watches.
+
+use std::fmt;
+use std::io;
+use std::os::fd::{AsFd, OwnedFd};
+
+use tokio::io::Interest;
+use tokio::io::unix::AsyncFd;
+use tokio::runtime::Handle;
+
+/// The error of a call that was made outside of a tokio runtime and needs one: the source of an [`io::Error`].
+///
+/// ```
+/// let failed = strait_tokio::Reactor::new().unwrap_err();
+/// assert!(failed.get_ref().is_some_and(|source| source.is::<strait_tokio::NoRuntime>()));
+///
+/// let runtime = tokio::runtime::Runtime::new()?;
+/// let _entered = runtime.enter();
+/// let reactor = strait_tokio::Reactor::new()?;
+/// # drop(reactor);
+/// # Ok::<(), std::io::Error>(())
+/// ```
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub struct NoRuntime {
+    /// The place in the program that made the call.
+    pub caller: &'static std::panic::Location<'static>,
+}
+
+impl fmt::Display for NoRuntime {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no tokio runtime at {}: make the call in a task of a runtime, or after Runtime::enter", self.caller)
+    }
+}
+
+impl std::error::Error for NoRuntime {}
+
+/// Returns a duplicate of the descriptor of `object`, which the current runtime watches until the duplicate is dropped.
+/// Fails with [`NoRuntime`] if there is no runtime, and panics if the runtime has no I/O.
+#[track_caller]
+pub(crate) fn watch(object: &impl AsFd) -> io::Result<AsyncFd<OwnedFd>> {
+    if Handle::try_current().is_err() {
+        return Err(io::Error::other(NoRuntime { caller: std::panic::Location::caller() }));
+    }
+    // A descriptor of its own, so that tokio can stop watching it at any time.
+    let fd = object.as_fd().try_clone_to_owned()?;
+    // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives. The `AsyncFd` owns the `OwnedFd`, so the
+    // descriptor is not closed while tokio watches it.
+    Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE)? })
+}
