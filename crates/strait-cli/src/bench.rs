@@ -69,7 +69,7 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
 
 /// Runs `strait bench peers`: Strait beside other libraries, or an earlier result printed again.
 fn peers(asked: &cli::Peers) -> Result<ExitCode> {
-    // Files that cannot be written are found before anything is measured.
+    // Tests before the first measurement whether the files can be written.
     for file in asked.output.iter().chain(&asked.picture) {
         writable(file)?;
     }
@@ -164,7 +164,7 @@ fn custom(asked: cli::Combinations, how: &How) -> Result<ExitCode> {
 }
 
 /// Runs these works and prints the results. The exit code is a failure if a work broke; a work that this machine cannot
-/// run is shown, and is no failure.
+/// run is shown, but is not a failure.
 fn take(suite: &str, mut works: Vec<Work>, repetitions: usize, calls: bool, how: &How) -> Result<ExitCode> {
     if let Some(only) = &how.only {
         works.retain(|work| work.words().contains(only));
@@ -172,7 +172,7 @@ fn take(suite: &str, mut works: Vec<Work>, repetitions: usize, calls: bool, how:
     if works.is_empty() {
         return Err(Trouble::new("nothing of what was asked for can be measured"));
     }
-    // A file that cannot be written is found before anything is measured.
+    // Tests before the first measurement whether the file can be written.
     if let Some(file) = &how.output {
         writable(file)?;
     }
@@ -243,8 +243,8 @@ fn print(results: &Results, how: &How) {
     }
 }
 
-/// Measures one mechanism by ping-pongs between processes that are not pinned to a CPU. They block if the mechanism
-/// can, as is usual in such benchmarks.
+/// Measures one mechanism by ping-pongs between processes that are not pinned to a CPU. The processes block if the
+/// mechanism can, as is usual in such benchmarks.
 fn one(mechanism: Mechanism, size: usize, iterations: u64) -> Result<ExitCode> {
     let extent = Extent::Count { warm: iterations / 4, steady: iterations };
     let work = [Wait::Block, Wait::Adaptive, Wait::Spin]
@@ -301,7 +301,7 @@ fn one_figure(figure: &Figure, iterations: u64) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Prints what differs significantly between two result files.
+/// Prints the significant differences between two result files.
 fn compare(before: &Path, after: &Path) -> Result<ExitCode> {
     print!("{}", compare::print(&Results::read(before)?, &Results::read(after)?));
     Ok(ExitCode::SUCCESS)
@@ -321,7 +321,7 @@ fn report(files: &[PathBuf], output: &Path) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails: the libraries that draw the page are not part of this program.
+/// Fails: this program does not contain the libraries for drawing the page.
 #[cfg(not(feature = "report"))]
 fn report(_files: &[PathBuf], _output: &Path) -> Result<ExitCode> {
     Err(without_report("report FILE"))
@@ -334,13 +334,13 @@ fn schema() -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// Fails: the library that makes the schema is not part of this program.
+/// Fails: this program does not contain the library for the schema.
 #[cfg(not(feature = "report"))]
 fn schema() -> Result<ExitCode> {
     Err(without_report("schema"))
 }
 
-/// Returns the error of a subcommand of `strait bench` that needs the feature `report`.
+/// Returns the error of a subcommand of `strait bench` for lack of the feature `report`.
 #[cfg(not(feature = "report"))]
 fn without_report(subcommand: &str) -> Trouble {
     Trouble::new(format!(
@@ -349,7 +349,7 @@ fn without_report(subcommand: &str) -> Trouble {
     ))
 }
 
-/// Prints the mechanisms, and why this machine does not support some of them.
+/// Prints the mechanisms; if this machine does not support a mechanism, also the reason.
 fn mechanisms() {
     for mechanism in CATALOGUE {
         let missing = mechanism.missing().map_or(String::new(), |why| format!("   not here: {why}"));

@@ -61,13 +61,13 @@ pub(crate) struct Cli {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum Command {
-    /// Show what channels do, with a second process, and compare them with pipes and sockets (default)
+    /// Show channels at work between two processes, and compare their speed with pipes and sockets (default)
     Demo(Demo),
     /// Measure Strait and other ways to send messages
     Bench(Box<Bench>),
     /// List active listeners: name, user, process and age
     Ls(Ls),
-    /// Check what Strait needs on this machine, and say how to fix what is missing
+    /// Check this machine for everything that Strait needs, and say how to fix each problem
     ///
     /// The exit code is 0 if Strait works here, with restrictions or without, and 1 if it does not.
     #[command(after_help = DOCTOR_EXAMPLES)]
@@ -76,7 +76,7 @@ pub(crate) enum Command {
         #[arg(long)]
         json: bool,
     },
-    /// Print a completion script: source it, or put it where the shell looks for completions
+    /// Print a completion script, to be sourced, or put where the shell looks for completions
     #[command(after_help = COMPLETIONS_EXAMPLES)]
     Completions {
         /// The shell
@@ -85,13 +85,13 @@ pub(crate) enum Command {
     },
     /// Write the manual pages, one for each subcommand
     Man {
-        /// Directory to write them to; it is made if it does not exist
+        /// Directory for the pages; made if missing
         directory: PathBuf,
     },
     /// A process of a benchmark
     #[command(hide = true)]
     Peer {
-        /// Which of the two processes: `first` or `second`.
+        /// The side of this process: `first` or `second`.
         side: String,
         /// The work, as JSON.
         work: String,
@@ -139,7 +139,7 @@ pub(crate) struct Bench {
     pub(crate) how: How,
 }
 
-/// Options to measure one mechanism by a number of ping-pongs, with the option names that are usual in such benchmarks.
+/// Options to measure one mechanism by a number of ping-pongs. The option names are usual in such benchmarks.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct One {
     /// Measure one mechanism by ping-pongs, instead of a suite
@@ -155,7 +155,7 @@ pub(crate) struct One {
 
 #[derive(Debug, Subcommand)]
 pub(crate) enum What {
-    /// Benchmark a custom matrix: every combination of these options that makes sense
+    /// Benchmark a custom matrix: every sensible combination of these options
     Table {
         #[command(flatten)]
         combinations: Combinations,
@@ -180,30 +180,30 @@ pub(crate) enum What {
     },
     /// Print the JSON Schema of result files
     Schema,
-    /// List the mechanisms, and which of them this machine does not support
+    /// List the mechanisms, and mark the unsupported ones on this machine
     Mechanisms,
-    /// List the shapes: the patterns in which messages are sent
+    /// List the shapes: the patterns of sending messages
     Shapes,
     /// Check Strait against its performance targets, with the theoretical floors measured at the same time
     Floors(Bars),
     /// Measure the cost of sending channel ends, and of having many channels
     Ends(Bars),
-    /// Measure what is built on channels: dispatchers, calls, data pipes, async tasks, forwarding
+    /// Measure objects built on channels: dispatchers, calls, data pipes, async tasks, forwarding
     Toolbox(Bars),
-    /// Measure the cost of one more channel, client or wait-set member, from 10 of them to 100,000
+    /// Measure the cost of a further channel, client or wait-set member, at 10 to 100,000 of each
     Scale(Bars),
-    /// Measure how long a quiet channel waits beside busy channels on its own link, and on another
+    /// Measure how long a quiet channel waits beside busy channels on its own link, and on another link
     Fairness(Bars),
     /// Compare Strait with other libraries, each used as in the first example of its documentation
     ///
-    /// The libraries are measured by programs of their own, which `tools/peers` builds in a checkout.
+    /// Each library has its own measuring program. `tools/peers` builds the programs in a checkout.
     Peers(Peers),
 }
 
 /// Options of the comparison with other libraries.
 #[derive(Debug, Args)]
 pub(crate) struct Peers {
-    /// Directory of the programs that `tools/peers` built
+    /// Directory of the programs built by `tools/peers`
     #[arg(long, value_name = "DIRECTORY", default_value = "target/peers/release")]
     pub(crate) programs: PathBuf,
     /// Only these programs, by name without `peer-`, for example strait,pipe,iceoryx2 [default: all]
@@ -222,7 +222,7 @@ pub(crate) struct Peers {
     /// Number of repetitions, each with two new processes for every row
     #[arg(long, default_value_t = 10, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) repetitions: u16,
-    /// Time of one measurement in milliseconds, after a fifth of it to warm up
+    /// Time of a measurement in milliseconds, after a warm-up of a fifth of this time
     #[arg(long, default_value_t = 70, value_parser = clap::value_parser!(u64).range(1..=60_000))]
     pub(crate) milliseconds: u64,
     /// Time budget in seconds: start no repetition that would exceed it
@@ -234,7 +234,7 @@ pub(crate) struct Peers {
     /// Random seed for the run order [default: a new one each time]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
-    /// Measure nothing: take the results from this file, which `-o` wrote
+    /// Measure nothing: take the results from FILE, as written by `-o`
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     pub(crate) from: Option<PathBuf>,
     /// Result file to write (JSON)
@@ -251,7 +251,7 @@ pub(crate) struct Peers {
     pub(crate) readme: bool,
 }
 
-/// Options of how a suite is run and where its results go.
+/// Options for running a suite, and for its results.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct How {
     /// Number of repetitions of each benchmark, each with new processes [default: by suite]
@@ -293,7 +293,7 @@ pub(crate) struct Combinations {
     #[arg(long, value_delimiter = ',', value_parser = mechanism,
           default_value = "strait,line,flag,futex,pipe,stream,seqpacket")]
     pub(crate) mechanisms: Vec<Mechanism>,
-    /// Patterns in which messages are sent: see `strait bench shapes`
+    /// Patterns of sending messages: see `strait bench shapes`
     #[arg(long, value_parser = shape, value_delimiter = ',', default_value = "ping-pong,stream")]
     pub(crate) shapes: Vec<Shape>,
     /// Message size in bytes
@@ -302,7 +302,7 @@ pub(crate) struct Combinations {
     /// Wait strategies of both sides
     #[arg(long, value_enum, value_delimiter = ',', default_value = "spin,adaptive,block")]
     pub(crate) waiting: Vec<Wait>,
-    /// CPU placements; those that need more CPUs than there are are left out
+    /// CPU placements; a placement that needs more CPUs than available is left out
     #[arg(long, value_enum, value_delimiter = ',', default_value = "free,two,same")]
     pub(crate) placements: Vec<Place>,
     /// Number of messages to measure, instead of a fifth of a second's worth
@@ -310,7 +310,7 @@ pub(crate) struct Combinations {
     pub(crate) count: Option<u64>,
 }
 
-/// Options of a suite whose rows are compared with targets.
+/// Options of a suite with targets for its rows.
 #[derive(Debug, Args)]
 pub(crate) struct Bars {
     /// Number of repetitions of each row, each with new processes
@@ -325,7 +325,7 @@ pub(crate) struct Bars {
     /// Print JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
-    /// Run very short benchmarks, only to test that they work
+    /// Run very short benchmarks, only to test the program
     #[arg(long, hide = true)]
     pub(crate) quick: bool,
 }
@@ -355,7 +355,7 @@ fn shape(words: &str) -> Result<Shape, String> {
     words.parse().map_err(|trouble: strait_lab::trouble::Trouble| trouble.to_string())
 }
 
-/// Parses a message size in bytes, and checks that a benchmark can send messages of that size.
+/// Parses a message size in bytes, and checks that a benchmark can send messages of this size.
 fn size(words: &str) -> Result<usize, String> {
     let size: usize = words.parse().map_err(|error| format!("{error}"))?;
     let most = 256 << 20;

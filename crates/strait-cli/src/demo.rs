@@ -1,8 +1,8 @@
-//! `strait demo`: a conversation between two processes, which send a descriptor, an end of a channel and 256 MiB, until
-//! one of them is killed; then a few benchmarks.
+//! `strait demo`: a conversation between two processes, with a descriptor, an end of a channel and 256 MiB, until one
+//! of the two is killed; then a few benchmarks.
 //!
-//! All that the program prints has just happened. The words come from the other process, both sides compute the
-//! checksums, and the times were measured in this run.
+//! Every printed step has just happened. The words come from the other process, both sides compute the checksums, and
+//! the times were measured in this run.
 
 use std::env;
 use std::fs::File;
@@ -24,11 +24,11 @@ use strait_lab::{Cpus, Extent, Mechanism, Placement, Shape, Wait, Work, machine,
 
 /// Size in bytes of the large message.
 const LARGE: usize = 256 << 20;
-/// Size in bytes of the pieces in which the large message is written and read.
+/// Size in bytes of the pieces for writing and reading the large message.
 const PIECE: usize = 64 << 10;
-/// Size in bytes of the short messages that are measured.
+/// Size in bytes of the measured short messages.
 const SHORT: usize = 56;
-/// Number of messages from the process that is killed.
+/// Number of messages from the killed process.
 const LAST: u32 = 1000;
 /// Maximum duration in seconds of the whole demo.
 const BUDGET: f64 = 55.0;
@@ -38,11 +38,11 @@ const BUDGET: f64 = 55.0;
 enum Ask {
     /// Say who you are.
     Who,
-    /// Read the file whose descriptor comes with this message, and reply with its text.
+    /// Read the file with the descriptor in this message, and reply with the text of the file.
     Read,
-    /// Receive one message through the channel end that comes with this message, and reply over that channel.
+    /// Receive a message through the channel end in this message, and reply over the same channel.
     Answer,
-    /// Receive the large message that comes next.
+    /// Receive the following large message.
     Take,
     /// Send a large message.
     Give,
@@ -55,7 +55,7 @@ enum Ask {
 enum Answer {
     /// A text.
     Words(String),
-    /// Times and checksum of a large message that the second process has received or sent.
+    /// Times and checksum of a large message, received or sent by the second process.
     Large(Large),
 }
 
@@ -94,13 +94,13 @@ pub(crate) fn run(story_only: bool) -> Result<ExitCode> {
     Ok(ExitCode::SUCCESS)
 }
 
-/// What the conversation showed.
+/// The results of the conversation.
 struct Story {
     /// Whether all checksums and replies were as expected.
     same: bool,
     /// Time in nanoseconds from the commit of the large message, in warm memory, until the reader had its first byte.
     first_byte: u64,
-    /// The number of messages received from the process that was killed.
+    /// The number of messages received from the killed process.
     received: u32,
 }
 
@@ -170,7 +170,7 @@ fn story() -> Result<Story> {
     Ok(Story { same, first_byte, received })
 }
 
-/// Receives numbered messages until there are no more. Returns their number, and what ended them.
+/// Receives numbered messages until there are no more. Returns the number of messages, and the error at their end.
 fn receive_all(channel: &Channel) -> Result<(u32, String)> {
     let mut received = 0u32;
     loop {
@@ -245,8 +245,8 @@ fn large(channel: &Channel) -> Result<Large> {
     }
 }
 
-/// Writes the large message into the memory where the other process will read it. Its first word is the time of the
-/// commit.
+/// Writes the large message into the memory from which the other process will read. The first word of the message is
+/// the time of the commit.
 fn fill(channel: &Channel) -> Result<Large> {
     let begin = clock::now();
     let mut message = channel.reserve(LARGE, Deadline::NEVER).doing("reserve")?;
@@ -267,7 +267,7 @@ fn fill(channel: &Channel) -> Result<Large> {
     Ok(Large { sum, wait: 0, work: committed - begin })
 }
 
-/// Fills `piece` with bytes that do not repeat, and that depend on `seed`.
+/// Fills `piece` with bytes without repetition, derived from `seed`.
 fn scribble(piece: &mut [u8], seed: u64) {
     let (words, _) = piece.as_chunks_mut::<8>();
     for (index, word) in words.iter_mut().enumerate() {
@@ -275,7 +275,7 @@ fn scribble(piece: &mut [u8], seed: u64) {
     }
 }
 
-/// Reads a large message in the memory where the other process wrote it.
+/// Reads a large message in place.
 fn look(channel: &Channel) -> Result<Large> {
     let mut message = channel.recv_in_place(Deadline::NEVER).doing("recv_in_place")?;
     let mut first = [0; 8];
@@ -293,7 +293,7 @@ fn look(channel: &Channel) -> Result<Large> {
     Ok(Large { sum, wait: arrived.saturating_sub(u64::from_le_bytes(first)), work: clock::now() - arrived })
 }
 
-/// Runs the demo as the second process: replies to requests until it is told to exit.
+/// Runs the demo as the second process: replies to requests until the request to exit.
 pub(crate) fn companion() -> Result<()> {
     let channel = options().from_parent().doing("taking the channel to the parent")?;
     let here = std::process::id();
@@ -406,8 +406,8 @@ fn figures(begin: Instant) -> Result<Results> {
     broken.map_or(Ok(results), |words| Err(Trouble::new(words)))
 }
 
-/// Returns the works of one table: a group for each wait strategy and placement. Each mechanism has a stream beside its
-/// round trips if it can stream.
+/// Returns the works of one table: a group for each wait strategy and placement. A mechanism that can stream has a
+/// stream beside its round trips.
 fn works(size: usize, floor: Mechanism, cpus: Cpus) -> Vec<Work> {
     let spinning = [Mechanism::STRAIT, Mechanism::PIPE, Mechanism::STREAM, Mechanism::SEQPACKET, floor];
     let blocking = [Mechanism::STRAIT, Mechanism::PIPE, Mechanism::STREAM, Mechanism::SEQPACKET, Mechanism::FUTEX];
@@ -434,12 +434,12 @@ fn works(size: usize, floor: Mechanism, cpus: Cpus) -> Vec<Work> {
     works
 }
 
-/// Returns the stream that stands beside these round trips in the table.
+/// Returns the stream beside these round trips in the table.
 fn stream(round_trip: &Work) -> Work {
     Work { shape: Shape::Stream { batch: 1 }, ..round_trip.clone() }
 }
 
-/// Returns whether the figure is that of a stream.
+/// Returns whether the figure belongs to a stream.
 fn is_stream(figure: &Figure) -> bool {
     matches!(figure.work.shape, Shape::Stream { .. })
 }

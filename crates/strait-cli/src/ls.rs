@@ -9,11 +9,11 @@ use strait_lab::trouble::{Result, While};
 
 use crate::cli::Ls;
 
-/// Prints the listeners of this user, or those in a directory.
+/// Prints the listeners of this user, or in a directory.
 pub(crate) fn run(asked: &Ls) -> Result<()> {
     let directory = asked.directory.as_deref();
     if let Some(directory) = directory {
-        // A directory that does not exist has no names; named on the command line, it is a mistake.
+        // A missing directory has no names. But a missing directory on the command line is a mistake.
         std::fs::read_dir(directory).doing(&format!("opening {}", directory.display()))?;
     }
     if asked.prune {
@@ -33,7 +33,7 @@ pub(crate) fn run(asked: &Ls) -> Result<()> {
     Ok(())
 }
 
-/// Returns what is known about a listener, as JSON: its time in seconds since 1970.
+/// Returns everything known about a listener, as JSON, with the time in seconds since 1970.
 fn in_json(listening: &Listening) -> Value {
     let since = listening.since.duration_since(SystemTime::UNIX_EPOCH).unwrap_or_default();
     json!({
@@ -60,7 +60,7 @@ fn print(there: Vec<Listening>) {
     println!("{table}");
 }
 
-/// Returns the name of a user, or its uid if it has no name.
+/// Returns the name of a user, or the uid if the user has no name.
 fn user(uid: u32) -> String {
     let named = |line: &str| {
         let mut fields = line.split(':');
@@ -71,12 +71,12 @@ fn user(uid: u32) -> String {
     users.lines().find_map(named).unwrap_or_else(|| uid.to_string())
 }
 
-/// Returns the name of the program that a process runs; `None` if the process is gone.
+/// Returns the name of a process's program; `None` if the process is gone.
 fn program(pid: u32) -> Option<String> {
     Some(std::fs::read_to_string(format!("/proc/{pid}/comm")).ok()?.trim().to_owned())
 }
 
-/// Formats how long ago `time` was, in the largest unit of which at least two have passed.
+/// Formats the age of `time`, in the largest unit of which at least two have passed.
 fn ago(time: SystemTime) -> String {
     let seconds = time.elapsed().unwrap_or(Duration::ZERO).as_secs();
     let units = [(86400, "days"), (3600, "hours"), (60, "minutes"), (1, "seconds")];

@@ -1,8 +1,8 @@
 //! The program `strait`: a demo of Strait channels, their benchmarks, and diagnosis.
 //!
 //! [`demo`] shows a conversation between two processes and a few benchmarks. [`mod@bench`] is the command line of
-//! `strait-lab`, which does the measuring. [`ls`] and [`doctor`] are for users of programs that use Strait: they list
-//! listeners, and check the machine. [`shell`] writes completion scripts and manual pages.
+//! `strait-lab`; `strait-lab` measures. [`ls`] and [`doctor`] are for users of programs with Strait: the first lists
+//! listeners, the second checks the machine. [`shell`] writes completion scripts and manual pages.
 
 mod bench;
 mod cli;

@@ -1,5 +1,5 @@
-//! `strait completions` and `strait man`: what a package of the program installs beside it, made from the command line's
-//! own definition.
+//! `strait completions` and `strait man`: further files in a package of the program, made from the definition of the
+//! command line.
 
 use std::io::Write;
 use std::path::Path;

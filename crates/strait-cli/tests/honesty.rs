@@ -1,6 +1,6 @@
-//! Tests that the benchmark does not lie: messages lost, doubled, torn or out of order, processes that die,
-//! disturbances, unsupported mechanisms and benchmarks not reached are shown as such, and never as a figure. They need
-//! mechanisms that break messages, which are in programs with the feature `suites`.
+//! Tests that the benchmark reports no wrong figures: messages lost, doubled, torn or out of order, processes that die,
+//! disturbances, unsupported mechanisms and benchmarks not reached are shown as such, and never as a figure. The tests
+//! need mechanisms that break messages; programs with the feature `suites` have such mechanisms.
 #![cfg(feature = "suites")]
 
 use std::fs;
@@ -75,7 +75,7 @@ fn what_the_machine_lacks_is_said() {
     let said = String::from_utf8(run(&words).stdout).unwrap();
     assert!(said.contains("not here: faulty-lacking") && said.contains("no machine has it"), "{said}");
 
-    // A limit that is reached during the run leaves no figure, and is no failure.
+    // If a limit is reached during the run, there is no figure, and no failure.
     let words = ["--mechanisms", "faulty-limited", "--shapes", "stream,ping-pong", "--waiting", "block", "--cpus", "0"];
     let (figures, failed) = table(&[&words[..], &["--count", "1000"]].concat());
     assert!(!failed && !figures.is_empty());
@@ -106,8 +106,8 @@ fn counters_are_counted_or_absent_with_a_reason() {
             assert_eq!(counted.is_none(), missing.contains(&name), "{name}: {figure}");
             assert!(counted.is_none_or(|counted| counted > 1.0), "{name}: {figure}");
         }
-        // A round trip over a pipe is two system calls on each side, a stream one. Where tracing is not permitted, the
-        // figure says so.
+        // A round trip over a pipe takes two system calls on each side, a message of a stream one. Where tracing is not
+        // permitted, the figure says so.
         let untraced = missing.iter().any(|what| what.starts_with("system calls of"));
         let Some(sides) = figure["calls"]["sides"].as_array() else {
             assert!(untraced, "{figure}");
@@ -151,7 +151,8 @@ fn a_peer_that_is_killed_leaves_no_figure() {
     let results: Value = serde_json::from_slice(&output.stdout).unwrap();
     assert!(!output.status.success());
     assert_eq!(results["figures"][0]["state"]["state"], "broken", "{results}");
-    // The first process may notice the death when it talks to the second one, before it waits for that process.
+    // The first process may notice the death while talking to the second process, before waiting for the second
+    // process.
     let why = results["figures"][0]["state"]["why"].as_str().unwrap();
     assert!(["second process", "other process"].iter().any(|named| why.contains(named)), "{results}");
 }

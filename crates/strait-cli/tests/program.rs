@@ -64,8 +64,8 @@ fn bench_in(directory: &Path, words: &[&str]) -> Command {
     command
 }
 
-/// Returns the names of IPC objects that outlive processes: System V objects and POSIX shared memory. (POSIX queues
-/// cannot be listed everywhere; a test of `strait-lab` checks those.)
+/// Returns the names of IPC objects with a life beyond their processes: System V objects and POSIX shared memory.
+/// (POSIX queues cannot be listed everywhere; a test of `strait-lab` checks POSIX queues.)
 fn left() -> BTreeSet<String> {
     let mut left = BTreeSet::new();
     for kind in ["msg", "sem", "shm"] {
@@ -95,7 +95,7 @@ fn assert_nothing_stays(directory: &Path, before: &BTreeSet<String>) {
     }
 }
 
-/// Returns the processes that `parent` has started and that still run, with their first argument.
+/// Returns the running child processes of `parent`, with their first argument.
 fn children(parent: u32) -> Vec<(u32, String)> {
     let numbers =
         std::fs::read_dir("/proc").unwrap().flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok());
@@ -120,7 +120,7 @@ fn nothing_is_left_behind_when_processes_are_killed() {
         let before = left();
         let words = ["bench", "-n", mechanism, "-i", "1000000000"];
         let mut bench = bench_in(directory.path(), &words).stdout(Stdio::null()).spawn().unwrap();
-        // As soon as both processes run, the test kills the measuring process or the one that started it.
+        // As soon as both processes run, the test kills the measuring process or its parent.
         let deadline = Instant::now() + Duration::from_secs(60);
         let first = loop {
             assert!(Instant::now() < deadline, "{mechanism} does not start");
@@ -175,7 +175,7 @@ fn results_are_kept_and_compared() {
     let compared = strait(&["bench", "compare", &file("calm.json"), &file("slower.json")]);
     let said = String::from_utf8(compared.stdout).unwrap();
     assert_eq!(said.matches(" slower").count(), 4, "{said}");
-    // A file that is no result file is refused with a reason.
+    // A file other than a result file is refused with a reason.
     std::fs::write(file("old.json"), r#"{"format": 0}"#).unwrap();
     let compared = strait(&["bench", "compare", &file("old.json"), &file("a.json")]);
     assert!(!compared.status.success());
@@ -346,7 +346,7 @@ fn what_one_more_costs_is_counted() {
     }
 }
 
-/// Shows that no operation walks over all channels: with 100,000 of them, a message takes less than five times as long
+/// Shows that no operation walks over all channels: with 100,000 channels, a message takes less than five times as long
 /// as alone. A walk is not noticed among a thousand channels; among 100,000 the run takes too long or a message takes
 /// many times as long, however busy the machine is.
 #[test]
@@ -420,7 +420,7 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
         assert_eq!(output.status.code(), Some(1), "{said}");
         assert!(said.contains(reason) && !said.contains("figures"), "{said}");
     }
-    // A suite takes longer than this.
+    // A whole suite takes longer than this limit.
     assert!(begin.elapsed() < Duration::from_secs(20));
 }
 
@@ -469,7 +469,7 @@ fn the_doctor_says_what_works_and_what_mends_the_rest() {
     let output = Command::new("sh").args(["-c", limited, env!("CARGO_BIN_EXE_strait")]).output().unwrap();
     let said = String::from_utf8(output.stdout).unwrap();
     assert!(output.status.success(), "{said}");
-    // The line that follows a problem says how to fix it.
+    // The line behind a problem says how to fix the problem.
     let mut lines = said.lines().skip_while(|line| !line.starts_with("limited  descriptors (RLIMIT_NOFILE)"));
     assert!(lines.next().is_some() && lines.next() == Some("      fix: ulimit -n 4096"), "{said}");
 }
@@ -497,13 +497,13 @@ fn ls_says_who_listens() {
     assert!(String::from_utf8_lossy(&output.stderr).contains(directory.to_str().unwrap()));
 }
 
-/// Shows that `ls --prune` removes the names of dead listeners, and no others.
+/// Shows that `ls --prune` removes only the names of dead listeners.
 #[test]
 fn ls_removes_the_names_of_dead_listeners() {
     let directory = tempfile::tempdir().unwrap();
     let path = directory.path().to_str().unwrap();
     let _live = strait::Listener::builder().directory(path).bind("live").unwrap();
-    // The socket of a process that was killed: it has a name, and nobody listens.
+    // The socket of a process that was killed: the socket has a name, and no process listens.
     drop(std::os::unix::net::UnixListener::bind(directory.path().join("dead")).unwrap());
     assert!(strait(&["ls", "--prune", path]).status.success());
     let listed = json(&["ls", "--json", path]);

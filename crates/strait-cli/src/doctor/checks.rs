@@ -235,7 +235,7 @@ fn processors() -> Finding {
     Finding::lacking("CPUs", "1", so, "allow a second CPU (taskset, cpuset)")
 }
 
-/// Checks that the environment variable `STRAIT_SPIN`, if it is set, has a valid value.
+/// Checks that the environment variable `STRAIT_SPIN`, if set, has a valid value.
 fn spinning() -> Finding {
     const WHAT: &str = "STRAIT_SPIN";
     let Some(value) = std::env::var_os(WHAT) else {

@@ -1,6 +1,6 @@
-//! `strait doctor`: tries each thing that Strait needs of the system, and prints what works and what does not.
+//! `strait doctor`: tries everything that Strait needs of the system, and prints the result of each check.
 //!
-//! [`checks`] has the checks. A check says what it found and, if that is not as it should be, how to fix it.
+//! [`checks`] has the checks. A check has a finding and, for a problem, a way to fix the problem.
 
 mod checks;
 
@@ -22,7 +22,7 @@ pub(crate) enum Outcome {
         /// How to fix the problem.
         cure: String,
     },
-    /// Strait does not work without this.
+    /// Strait does not work, because this check failed.
     Broken {
         /// How to fix the problem.
         cure: String,
@@ -34,7 +34,7 @@ pub(crate) enum Outcome {
 pub(crate) struct Finding {
     /// The name of the check.
     what: &'static str,
-    /// What the check found.
+    /// The finding of the check.
     found: String,
     /// The result.
     outcome: Outcome,
@@ -76,7 +76,7 @@ fn in_json(findings: &[Finding], works: bool) -> Value {
     json!({ "machine": machine::describe(), "works": works, "findings": findings.collect::<Value>() })
 }
 
-/// Returns the word for a result, and the restriction that comes with it.
+/// Returns the word for a result, and its restriction.
 fn words(outcome: &Outcome) -> (&'static str, Option<&'static str>) {
     match outcome {
         Outcome::Good => ("good", None),
@@ -105,7 +105,7 @@ fn print(findings: &[Finding], works: bool) {
     println!("\nStrait {} here.", if works { "works" } else { "does not work" });
 }
 
-/// Returns how to fix the problem that a check found; `None` if the check passed.
+/// Returns how to fix the problem found by a check; `None` if the check passed.
 fn cure(finding: &Finding) -> Option<&str> {
     match &finding.outcome {
         Outcome::Good => None,
