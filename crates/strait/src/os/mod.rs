@@ -8,6 +8,8 @@
 //! A failed call becomes [`Error::System`] with the name of the call. So a call refused by a sandbox can be
 //! distinguished from a full table.
 
+#[cfg(test)]
+pub(crate) mod alone;
 pub(crate) mod close;
 pub(crate) mod epoll;
 #[cfg(strait_fault_points)]

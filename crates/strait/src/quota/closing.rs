@@ -229,11 +229,12 @@ impl Drop for ReceivedFd {
 
 #[cfg(test)]
 mod tests {
-    use std::sync::{Mutex, PoisonError, mpsc};
+    use std::sync::mpsc;
     use std::time::{Duration, Instant};
 
     use super::*;
     use crate::deadline::Deadline;
+    use crate::os::alone::is_alone;
     use crate::os::socket::Interest;
 
     fn is_closed(reader: &std::io::PipeReader, limit: Duration) -> bool {
@@ -252,9 +253,6 @@ mod tests {
         assert!(is_closed(&reader, Duration::from_secs(60)));
     }
 
-    /// Guards the tests that count the descriptors of the library's own.
-    static OWN_ALONE: Mutex<()> = Mutex::new(());
-
     /// Holds the thread that closes descriptors for the account with the number `account`, until the returned value is
     /// dropped, as a descriptor does whose close blocks.
     fn hold_thread_of(account: usize) -> mpsc::Sender<()> {
@@ -272,7 +270,10 @@ mod tests {
 
     #[test]
     fn few_descriptors_of_the_librarys_own_wait_for_a_thread_and_the_next_one_is_closed_in_place() {
-        let _alone = OWN_ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        // Other tests close descriptors of the library's own as well.
+        if !is_alone() {
+            return;
+        }
         for round in 0..2 {
             let until = hold_thread_of(OWN);
             let close = |_| {
@@ -296,7 +297,9 @@ mod tests {
 
     #[test]
     fn a_descriptor_of_a_stranger_that_blocks_its_thread_holds_up_no_descriptor_of_the_librarys_own() {
-        let _alone = OWN_ALONE.lock().unwrap_or_else(PoisonError::into_inner);
+        if !is_alone() {
+            return;
+        }
         let _until = hold_thread_of(Payer::default().number());
         let (reader, writer) = std::io::pipe().unwrap();
         close_own(writer.into());

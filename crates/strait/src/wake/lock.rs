@@ -209,6 +209,7 @@ impl<T> Drop for Guard<'_, T> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::OnceLock;
     use std::time::Instant;
 
     #[test]
@@ -228,7 +229,8 @@ mod tests {
 
     #[test]
     fn a_blocking_holder_makes_others_time_out_or_fail_at_once() {
-        let lock: &'static Lock<()> = Box::leak(Box::new(Lock::new(())));
+        static LOCK: OnceLock<Lock<()>> = OnceLock::new();
+        let lock = LOCK.get_or_init(|| Lock::new(()));
         let held = lock.lock(Deadline::NEVER).unwrap();
         held.mark_blocking();
         let (done, ended) = std::sync::mpsc::channel();

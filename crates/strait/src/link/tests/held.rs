@@ -13,6 +13,7 @@ use crate::lane::arena::SMALL;
 use crate::lane::directory::LaneDirectory;
 use crate::link::packet::Packet;
 use crate::link::{Attachments, InUse, Link, peers};
+use crate::os::alone::is_alone;
 use crate::os::socket;
 use crate::quota::OverLimit;
 use crate::shm::{Mapping, Shareable, lane_size};
@@ -22,26 +23,6 @@ const WITH_YOURSELF: u64 = 1;
 
 /// The value of the field `with` of an arena packet for the processes of the introduction with number 0.
 const WITH_INTRODUCED: u64 = 2;
-
-/// Returns `true` in a process in which no other test runs. Otherwise runs the calling test in such a process, and
-/// returns `false`.
-///
-/// # Panics
-/// If the test fails in that process.
-fn is_alone() -> bool {
-    const ALONE: &str = "STRAIT_TEST_IS_ALONE";
-    if std::env::var_os(ALONE).is_some() {
-        return true;
-    }
-    // The test harness gives the thread the name of the test, unless it runs one test after the other.
-    let thread = std::thread::current();
-    let Some(name) = thread.name().filter(|name| *name != "main") else { return true };
-    let mut program = std::process::Command::new(std::env::current_exe().unwrap());
-    let output = program.args(["--exact", name, "--test-threads=1"]).env(ALONE, "1").output().unwrap();
-    let said = String::from_utf8_lossy(&output.stdout);
-    assert!(output.status.success() && said.contains("1 passed"), "{said}{}", String::from_utf8_lossy(&output.stderr));
-    false
-}
 
 /// A link of this process, and the other end of its socket, by which the test is the peer.
 struct Pair {
