@@ -616,7 +616,7 @@ impl Link {
         // The name is obtained first: a link that is dropped is closed for good, but this call may be tried again.
         let name = peers::own_name()?;
         let link = Self::over(socket, self.ledger().memory().unwrap_or(usize::MAX), Box::<LaneDirectory>::default())?;
-        link.was_introduced(claim);
+        link.was_introduced(self, claim);
         link.send_handshake_sooner_or_later(name);
         Ok(link)
     }
@@ -876,7 +876,7 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
     let links = [(young, old), (old, young)];
     for ((link, introduced), socket) in links.into_iter().zip(&mut introduction.sockets) {
         if let Some(fd) = socket.take() {
-            let ClaimedProcess { name, inode } = ClaimedProcess::of(introduced.process());
+            let ClaimedProcess { name, inode } = introduced.claim();
             let packet = Packet::Introduce { number: introduction.number, name, inode };
             let sent = link.try_send(&packet, Attachments::descriptors(&[fd.as_fd()]));
             if !matches!(sent, Ok(true)) {

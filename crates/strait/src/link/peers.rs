@@ -2,7 +2,9 @@
 //!
 //! Two processes can have several links: a program may give them several sockets, and any process may introduce the two
 //! to each other. New arenas and introductions go over the oldest introduced link that is up in place of another
-//! introduced link, so that links do not cause ever more links.
+//! introduced link, so that links do not cause ever more links. A process that introduced a link made its socket, and may
+//! have kept a copy: so one link stands in place of another only if nobody can harm it who cannot harm the other one
+//! ([`Introducers`]).
 //!
 //! A process has a name: a random number in the handshake, which is the first packet on each link. Two links lead to the
 //! same process if their peers send the same name *and* the kernel reports the same process for both: the same
@@ -14,8 +16,8 @@
 //! introducer's own channels can be harmed by it: see [`link_to_both`].
 
 use std::cell::RefCell;
-use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
@@ -281,14 +283,70 @@ impl ClaimedProcess {
     }
 }
 
+/// A process that introduced a link.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+enum Introducer {
+    Process(Process),
+    /// A process whose identity is not known, at the other end of the link with this number.
+    Unknown(u64),
+}
+
+/// The processes that may have a copy of an introduced link's socket, as far as this process knows: the process that
+/// introduced the link and so made the socket, and the introducers of the link over which the socket came. A process with
+/// a copy can send packets over the link, take packets away, and shut the link down.
+///
+/// The introducers of the link over which the socket's other half went belong to them, too. This process does not know
+/// those: the packet of an introduction does not say them.
+#[derive(Clone, Debug)]
+enum Introducers {
+    These(BTreeSet<Introducer>),
+    /// More than [`MOST_INTRODUCERS`].
+    Anyone,
+}
+
+/// The most introducers of one link that this process tells apart. A peer can make a chain of introductions, and so as
+/// many introducers, as long as it likes.
+const MOST_INTRODUCERS: usize = 64;
+
+impl Introducers {
+    /// Returns the introducers of a link that the peer of the link `by` introduces.
+    fn over(by: &Link) -> Self {
+        let introducer = by.process().map_or(Introducer::Unknown(by.number()), Introducer::Process);
+        let mut introducers = match by.peer.entry.introduction.get().map(|introduction| &introduction.introducers) {
+            None => BTreeSet::new(),
+            Some(Self::These(these)) => these.clone(),
+            Some(Self::Anyone) => return Self::Anyone,
+        };
+        introducers.insert(introducer);
+        if introducers.len() > MOST_INTRODUCERS { Self::Anyone } else { Self::These(introducers) }
+    }
+
+    /// Returns whether each of these introducers is among `others` or is the process `peer`.
+    fn are_among(&self, others: &Self, peer: Option<Process>) -> bool {
+        let is_peer = |introducer: &Introducer| peer.is_some_and(|peer| *introducer == Introducer::Process(peer));
+        match (self, others) {
+            (_, Self::Anyone) => true,
+            (Self::Anyone, Self::These(_)) => false,
+            (Self::These(these), Self::These(others)) => these.iter().all(|one| others.contains(one) || is_peer(one)),
+        }
+    }
+}
+
+/// How another process introduced a link.
+#[derive(Debug)]
+struct Introduction {
+    /// The process to which the link leads according to the introducer.
+    claim: ClaimedProcess,
+    introducers: Introducers,
+}
+
 /// The entry of a link in the peer table: the identity of the link's peer process, and whether there was an older link
 /// to that process.
 #[derive(Default)]
 pub(crate) struct PeerEntry {
     peer: OnceLock<Process>,
-    /// The process to which the link leads according to the process that introduced it; empty for a link that was not
-    /// introduced.
-    claimed: OnceLock<ClaimedProcess>,
+    /// Empty for a link that was not introduced.
+    introduction: OnceLock<Introduction>,
     /// Whether this is an introduced link, and this process had an older introduced link to the same peer process when
     /// this link was added to the peer table.
     has_older: AtomicBool,
@@ -306,7 +364,8 @@ pub(crate) struct PeerEntry {
 /// [`Error::WouldBlock`] if the links lead to one process, and the handshake of this process cannot be sent over both of
 /// them now. That process could not find out then that both links lead to this process.
 pub(crate) fn link_to_both(one: &Arc<Link>, other: &Arc<Link>) -> Result<Option<Arc<Link>>, Error> {
-    let claims = |link: &Link, process| link.peer.entry.claimed.get().is_some_and(|claim| claim.is_about(process));
+    let claims =
+        |link: &Link, process| link.peer.entry.introduction.get().is_some_and(|told| told.claim.is_about(process));
     let link = match (one.process(), other.process()) {
         (Some(known), Some(also)) if known == also => other,
         (Some(known), None) if claims(other, known) => one,
@@ -356,15 +415,34 @@ impl Link {
         }
     }
 
-    /// Notes that another process has introduced this link, and which process it says is at the other end. Called before
-    /// anything is received over the link.
-    pub(crate) fn was_introduced(&self, claim: ClaimedProcess) {
-        let _ = self.peer.entry.claimed.set(claim);
+    /// Notes that the peer of the link `by` has introduced this link, and said that the process of `claim` is at the other
+    /// end. Called before anything is received over the link.
+    pub(crate) fn was_introduced(&self, by: &Self, claim: ClaimedProcess) {
+        let introducers = Introducers::over(by);
+        let _ = self.peer.entry.introduction.set(Introduction { claim, introducers });
     }
 
     /// Returns whether another process has introduced this link.
     fn is_introduced(&self) -> bool {
-        self.peer.entry.claimed.get().is_some()
+        self.peer.entry.introduction.get().is_some()
+    }
+
+    /// Returns whether packets may go over this link in place of the link `other` to the same process: both links were
+    /// introduced, and who can harm this link can harm the other link, too.
+    fn stands_for(&self, other: &Self) -> bool {
+        let (Some(ours), Some(others)) = (self.peer.entry.introduction.get(), other.peer.entry.introduction.get())
+        else {
+            return false;
+        };
+        ours.introducers.are_among(&others.introducers, self.process())
+    }
+
+    /// Returns the claim by which this process introduces the process at the other end to another one. Before the peer's
+    /// handshake was received, the claim is that of the process that introduced this link. If that one has lied, the lane
+    /// for which the claim is passed on is one that it can harm anyway.
+    pub(crate) fn claim(&self) -> ClaimedProcess {
+        let told = self.peer.entry.introduction.get().filter(|_| self.process().is_none());
+        told.map_or_else(|| ClaimedProcess::of(self.process()), |introduction| introduction.claim)
     }
 
     /// Returns the identity of the process at the other end. Returns `None` until the peer's handshake was received,
@@ -373,9 +451,9 @@ impl Link {
         self.peer.entry.peer.get().copied()
     }
 
-    /// Returns the oldest introduced link to this link's peer process that is not down. Returns this link if it was not
-    /// introduced, or if no other is known. New arenas and introductions go over the returned link. Receives the peer's
-    /// handshake first, if it is in the socket.
+    /// Returns the oldest introduced link to this link's peer process that is not down and that [may stand for
+    /// this link](Introducers). Returns this link if it was not introduced, or if no other is known. New arenas and
+    /// introductions go over the returned link. Receives the peer's handshake first, if it is in the socket.
     pub(crate) fn oldest_link(self: &Arc<Self>) -> Arc<Self> {
         if self.peer.entry.peer.get().is_none() && !self.is_local() {
             // The handshake may be there unread.
@@ -387,7 +465,7 @@ impl Link {
         // The peer closes a link without uses.
         let is_up = |link: &Arc<Self>| {
             link.probe();
-            link.is_introduced() && !link.is_down()
+            link.stands_for(self) && !link.is_down()
         };
         self.siblings().into_iter().find(is_up).unwrap_or_else(|| self.clone())
     }
@@ -406,10 +484,13 @@ impl Link {
         heard
     }
 
-    /// Returns all links to this link's peer process whose handshakes were received, including this link. Returns an
-    /// empty list if the peer's handshake was not received or gave no name.
+    /// Returns all links to this link's peer process whose handshakes were received, including this link: first those
+    /// that may stand for this link, then the others, the oldest first. Returns an empty list if the peer's handshake was
+    /// not received or gave no name.
     pub(crate) fn siblings(&self) -> Vec<Arc<Self>> {
-        self.process().map(links_to).unwrap_or_default()
+        let mut siblings = self.process().map(links_to).unwrap_or_default();
+        siblings.sort_by_key(|link| !link.stands_for(self));
+        siblings
     }
 }
 

@@ -406,3 +406,41 @@ fn a_search_in_a_destructor_waits_for_links_that_other_threads_drop() {
         assert!(waited < Duration::from_secs(30), "waited for its own link");
     });
 }
+
+/// Shows that a process which introduced two others, and may have a copy of the socket between them, gets nothing of what
+/// another process introduces between the two. What the first one introduces again goes over the link that is there.
+#[test]
+fn an_older_link_stands_only_for_links_that_its_introducers_can_harm_too() {
+    if !is_alone() {
+        return;
+    }
+    let (one, two) = (Pair::named(0xb1), Pair::named(0xb2));
+    let over = |socket| Link::over(socket, usize::MAX, Box::<LaneDirectory>::default()).unwrap();
+    // Both introduce the process 0xb3.
+    let introduced = |by: &Pair, number| {
+        let before: Vec<u64> = peers::all_there_are().iter().map(|link| link.number()).collect();
+        let process = over(by.introduce(number));
+        process.send_handshake(0xb3).unwrap();
+        by.ours.drain_once();
+        let mut found = None;
+        by.ours.announcements().named(|link| {
+            found = found.take().or_else(|| (!before.contains(&link.number())).then(|| Arc::clone(link)));
+        });
+        let found = found.expect("the introduced link");
+        found.drain_once();
+        (found, process)
+    };
+    let (first, _process) = introduced(&one, 1);
+    let (second, _other_process) = introduced(&two, 2);
+    let (again, _process_again) = introduced(&one, 3);
+    assert_eq!(first.process(), second.process());
+    assert_eq!(first.oldest_link().number(), first.number());
+    assert_eq!(second.oldest_link().number(), second.number());
+    assert_eq!(again.oldest_link().number(), first.number());
+    // A process that the first one introduced introduces a fourth one: the first one may have copies of both sockets.
+    let (third, process) = introduced(&one, 4);
+    let through = Pair { ours: third.in_use(), peer: process };
+    let (behind, _process_behind) = introduced(&through, 5);
+    assert_eq!(behind.oldest_link().number(), first.number());
+    assert_eq!(first.oldest_link().number(), first.number());
+}
