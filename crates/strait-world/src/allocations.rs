@@ -1,4 +1,4 @@
-//! Counts the bytes that this process has allocated and not freed, so that a leak of memory shows.
+//! Counts the allocated and not freed bytes of this process, to find leaks of memory.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -12,7 +12,7 @@ static BYTES: AtomicU64 = AtomicU64::new(0);
 /// The numbers of allocated blocks, by the number of bits of their sizes.
 static BLOCKS: [AtomicU64; 64] = [const { AtomicU64::new(0) }; 64];
 
-/// Returns the number of bytes that this process has allocated and not freed.
+/// Returns the number of allocated and not freed bytes of this process.
 pub fn bytes() -> u64 {
     BYTES.load(Ordering::Relaxed)
 }

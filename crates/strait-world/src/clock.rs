@@ -1,4 +1,4 @@
-//! The time, and how much of it the scheduler kept a thread from running.
+//! The time, and the time for which the scheduler kept a thread from running.
 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -14,8 +14,8 @@ pub(crate) fn nanos(duration: Duration) -> u64 {
     u64::try_from(duration.as_nanos()).unwrap_or(u64::MAX)
 }
 
-/// The time for which a thread could have run but had no processor. The file stays open, because it is also read
-/// while the process can open no descriptor.
+/// The time for which a runnable thread had no processor. The file stays open, to be read also while the process can
+/// open no descriptor.
 #[derive(Debug)]
 pub(crate) struct Delay(File);
 
@@ -35,8 +35,8 @@ impl Delay {
         self.ran_and_waited().1
     }
 
-    /// Returns the nanoseconds for which the thread has run, and those for which the thread has waited for a
-    /// processor; zeroes if the thread is gone.
+    /// Returns the nanoseconds for which the thread has run, and for which it has waited for a processor; zeroes if the
+    /// thread is gone.
     pub(crate) fn ran_and_waited(&self) -> (u64, u64) {
         let mut text = [0; 80];
         let len = self.0.read_at(&mut text, 0).unwrap_or(0);

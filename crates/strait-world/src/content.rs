@@ -1,4 +1,4 @@
-//! The content of messages: bytes and files by which a receiver can tell whether it received what was sent.
+//! The content of messages: bytes and files by which a receiver can check that it received the sent message.
 
 use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
@@ -13,7 +13,7 @@ use strait::{Channel, Deadline, Error, Handle};
 use crate::judge::is_shortage;
 use crate::random::mix;
 
-/// Returns `len` bytes that depend on their positions and on a seed.
+/// Returns `len` bytes, derived from their positions and a seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let words = (0..len.div_ceil(8) as u64).map(|at| (seed ^ at).wrapping_mul(0x9e37_79b9_7f4a_7c15).rotate_left(23));
     let mut bytes: Vec<u8> = words.flat_map(u64::to_le_bytes).collect();
@@ -43,7 +43,7 @@ enum Kind {
     Pipe,
     Region,
     DataPipe,
-    /// An end of a channel whose other end is closed, with one message in it.
+    /// An end of a channel with a closed other end, and with one message.
     End,
 }
 
@@ -53,7 +53,7 @@ fn kind(stream: u32, number: u64, at: usize) -> Kind {
     kinds[way(stream, number, at, 0, kinds.len())]
 }
 
-/// Returns a number below `ways`, for the `nth` choice about a handle, which its sender and its receiver know.
+/// Returns a number below `ways`, for the `nth` choice about a handle, known to its sender and its receiver.
 fn way(stream: u32, number: u64, at: usize, nth: usize, ways: usize) -> usize {
     usize::from(secret(stream, number, at)[nth]) % ways
 }
@@ -120,7 +120,7 @@ fn region(secret: [u8; 8], way: usize) -> Result<Region, Error> {
     })
 }
 
-/// Returns the reading end of a data pipe whose other end has written these bytes, in one of five ways, and is closed.
+/// Returns the reading end of a data pipe. The other end has written these bytes, in one of five ways, and is closed.
 fn data_pipe(secret: &[u8; 8], way: usize) -> Result<DataConsumer, Error> {
     let (producer, consumer) = match way {
         0 => DataPipe::pair(secret.len())?,
@@ -160,7 +160,7 @@ fn data_pipe(secret: &[u8; 8], way: usize) -> Result<DataConsumer, Error> {
 /// How long the bytes in a received data pipe or channel may take to arrive.
 const SHOWS: Duration = Duration::from_secs(10);
 
-/// Reads the bytes of a region that was made in the way `made`, in one of five ways.
+/// Reads the bytes of a region, made in the way `made`, in one of five ways.
 fn read_region(region: Region, made: usize, way: usize, found: &mut [u8; 8]) -> Result<(), Error> {
     let is_sealed = region.is_sealed()?;
     assert_eq!(is_sealed, made < 3, "a region is sealed if its maker has sealed it");
@@ -199,7 +199,7 @@ fn read_data_pipe(pipe: DataConsumer, way: usize, found: &mut [u8; 8]) -> Result
             unread.consume(len);
         }
         4 => {
-            // The bytes are there once a view of them is.
+            // The bytes are there once a view of the bytes exists.
             drop(pipe.begin_read(SHOWS)?);
             assert_eq!((pipe.available()?, pipe.peek(found)?), (len, len));
             assert_eq!((pipe.discard(len)?, pipe.available()?), (len, 0));
@@ -214,7 +214,7 @@ fn read_data_pipe(pipe: DataConsumer, way: usize, found: &mut [u8; 8]) -> Result
     Ok(())
 }
 
-/// Receives the only message of an end whose other end is closed.
+/// Receives the only message of an end with a closed other end.
 fn read_end(end: &Channel, found: &mut [u8; 8]) -> Result<(), Error> {
     let message = end.recv_by(SHOWS)?;
     if message.bytes().len() == found.len() {

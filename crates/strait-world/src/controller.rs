@@ -1,4 +1,4 @@
-//! The controller: makes worlds, causes their faults, watches their processes, and judges what is left.
+//! The controller: makes worlds, causes faults, watches processes, and judges the remains.
 
 use std::collections::HashMap;
 use std::io::IoSlice;
@@ -26,20 +26,20 @@ use crate::trace;
 use crate::trail::{self, Call};
 use crate::worker::directory;
 
-/// Nanoseconds within which a waiting thread must notice a message or an event.
+/// The longest time in nanoseconds until a waiting thread must notice a message or an event.
 const NOTICED: u64 = 1_000_000_000;
 
-/// Nanoseconds past the deadline of a call after which the log says where the thread is.
+/// Nanoseconds past the deadline of a call after which the log shows where the thread is.
 const LATE: u64 = 400_000_000;
 
-/// Nanoseconds past its deadline after which a call counts as hanging.
+/// Nanoseconds past the deadline after which a call counts as hanging.
 const HANGS: u64 = 8_000_000_000;
 
 /// Nanoseconds without a new message after which a missing message counts as lost, once no process sends any more.
 const DRAINED: u64 = 20_000_000_000;
 
-/// The number of times that each thread must have looked at all its ends in vain before a message counts as missing
-/// although the threads were held up.
+/// If the threads were held up, a message counts as missing only after each thread has looked at all its ends in vain
+/// this many times.
 const LOOKS: u64 = 500;
 
 /// How long the processes may take to end.
@@ -89,8 +89,8 @@ struct Watch {
     seen: (u64, u64),
     /// The last call that the log reports as late.
     told: u64,
-    /// If a message or an event is there for the waiting thread: the time at which this process noticed it, the call,
-    /// and the nanoseconds for which the thread had been held up by then.
+    /// If a message or an event is there for the waiting thread: the time when this process noticed it, the
+    /// call, and the nanoseconds for which the thread had been held up by then.
     overlooked: Option<(u64, u64, u64)>,
 }
 
@@ -111,7 +111,7 @@ struct World {
     log: Vec<(u64, String)>,
 }
 
-/// A mistake: a description, and the end that the mistake concerns, if there is one.
+/// A mistake: a description, and the end concerned, if there is one.
 struct Wrong(String, Option<u32>);
 
 impl From<String> for Wrong {
@@ -149,8 +149,8 @@ fn run(seed: u64, arguments: &Arguments) -> Result<String, String> {
 }
 
 /// Sends a socket again and again, and records each such call in the ledger. If the user has more than 2,024
-/// descriptors in flight, Linux searches for sockets that no process can receive any more, before it sends a socket.
-/// On a machine with other work the search takes seconds, and holds up every process of the user.
+/// descriptors in flight, Linux searches for unreachable sockets before sending a socket. On a machine with other work
+/// the search takes seconds, and holds up every process of the user.
 fn send_sockets(ledger: &Ledger, over: &AtomicBool) {
     let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
     let (one, other) = pair.expect("two sockets");
@@ -194,7 +194,7 @@ impl World {
         let ledger = Ledger::map(memory.as_fd());
         let mut random = Random::new(seed);
         let slots = 5 + random.index(4);
-        // Some worlds have no faults, so that every loss counts as a mistake; others have all kinds of faults.
+        // In some worlds there are no faults, and every loss counts as a mistake; others have all kinds of faults.
         let faults = match random.below(4) {
             0 => 0,
             1 => 31,
@@ -299,7 +299,7 @@ impl World {
         loop {
             self.watch()?;
             let has_come = |walk: &Walk| walk.thread.load(SeqCst) == 0 || walk.done.load(SeqCst) >= phase as u32;
-            // A process that has just started has not recorded its number of threads yet.
+            // A freshly started process has not recorded its number of threads yet.
             let all = |life: &Life| life.is_ready.load(SeqCst) != 0 && life.walks.iter().all(has_come);
             if (0..self.workers.len()).all(|at| all(self.life(at))) {
                 return Ok(());
@@ -330,14 +330,13 @@ impl World {
         }
     }
 
-    /// Returns, for each thread of each process, the number of times that the thread has looked at all its ends in
-    /// vain.
+    /// Returns, for each thread of each process, how often the thread has looked at all its ends in vain.
     fn looks(&self) -> Vec<u64> {
         let walks = (0..self.workers.len()).flat_map(|at| &self.life(at).walks);
         walks.filter(|walk| walk.thread.load(SeqCst) != 0).map(|walk| walk.quiet.load(SeqCst)).collect()
     }
 
-    /// Returns the nanoseconds for which the whole machine stood still, plus those for which the threads of all
+    /// Returns the sum of the nanoseconds for which the whole machine stood still and for which the threads of all
     /// processes waited for a processor.
     fn held_up(&mut self) -> u64 {
         let delayed: u64 = (0..self.workers.len()).map(|at| self.delayed(at)).sum();
@@ -379,7 +378,7 @@ impl World {
         let _ = kill_process(pid, signal);
     }
 
-    /// Does a random fault of this world to a random process.
+    /// Causes a random fault of this world in a random process.
     fn do_something(&mut self) {
         let at = self.random.index(self.workers.len());
         if self.life(at).is_ready.load(SeqCst) == 0 {
@@ -490,10 +489,10 @@ fn threads_of(pid: u32) -> impl Iterator<Item = u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok())
 }
 
-/// Returns whether a thread waits for work that the kernel does for all processes and that the thread cannot end.
-/// Before the thread sends a socket, the kernel may search for sockets that no process can receive any more. Before
-/// the thread seals memory, the kernel has each processor give up the pages that the processor holds back. On a
-/// machine with other work each can take seconds. Returns `false` if this process may not read the thread's stack.
+/// Returns whether a thread waits for work of the kernel for all processes, which the thread cannot end. Before the
+/// thread sends a socket, the kernel may search for unreachable sockets. Before the thread seals memory, the kernel has
+/// each processor give up the pages in its local lists. On a machine with other work each can take seconds. Returns
+/// `false` if this process may not read the thread's stack.
 fn waits_for_kernel(pid: u32, thread: u32) -> bool {
     let stack = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stack")).unwrap_or_default();
     let callers = ["_sendmsg", "lru_add_drain_all"];
@@ -514,7 +513,7 @@ fn address_space(pid: u32) -> Option<u64> {
 
 /// Watching the processes.
 impl World {
-    /// Checks all processes for mistakes: mistakes that a process recorded, unexpected ends, and threads that hang.
+    /// Checks all processes for mistakes: mistakes recorded by a process, unexpected ends, and hanging threads.
     fn watch(&mut self) -> Result<(), Wrong> {
         for at in 0..self.workers.len() {
             let (life, number) = (self.life(at), self.workers[at].life);
@@ -539,7 +538,7 @@ impl World {
     }
 
     /// Adds up the time for which a thread of a process [waits for the kernel](waits_for_kernel) while a call is past
-    /// its deadline. The time counts from one look at the process to the next.
+    /// its deadline. The time counts from each look at the process to the next look.
     fn notice_waits_for_kernel(&mut self, at: usize) {
         let life = self.life(at);
         let since = std::mem::replace(&mut self.workers[at].looked, now());
@@ -566,8 +565,8 @@ impl World {
         let delayed = self.delayed(at);
         let in_kernel = life.in_kernel.load(SeqCst);
         let held_up = delayed + life.stopped.load(SeqCst) + stopped_now + in_kernel + self.ledger.pauses.load(SeqCst);
-        // A message may have to wait while its receiver lacks something. The waiting thread itself may have set the limit
-        // that the message is over.
+        // A message may have to wait while its receiver lacks something. The waiting thread itself may have set the
+        // exceeded limit.
         let there = if life.is_short() { None } else { awaited(walk).find(|end| self.is_there(walk, *end)) };
         let watch = &mut self.workers[at].watches[walker];
         match (there, watch.overlooked) {
@@ -607,8 +606,8 @@ impl World {
         Ok(())
     }
 
-    /// Returns the nanoseconds for which the threads of a process that use channels have waited for a processor so
-    /// far, summed over the threads: one thread may have a lock that another thread needs.
+    /// Returns the nanoseconds for which the threads of a process with channels have waited for a processor so far,
+    /// summed over the threads: a thread may have a lock needed by another thread.
     fn delayed(&mut self, at: usize) -> u64 {
         let life = self.life(at);
         let mut sum = 0;
@@ -657,10 +656,10 @@ impl World {
     }
 }
 
-/// Returns whether an end is closed, or its process dead, so that a thread that waits at the other end must notice
-/// soon. An end closed in a shortage does not count: closing such an end can take a descriptor, and the library
-/// retries until it gets a descriptor (`docs/reference/limits.md`, *Closing ends that have moved*). An end lost in a
-/// shortage does not count either.
+/// Returns whether an end is closed, or its process dead, so that a waiting thread at the other end must notice soon.
+/// An end closed in a shortage does not count: closing such an end can take a descriptor, and the library retries until
+/// it gets a descriptor (`docs/reference/limits.md`, *Closing ends that have moved*). An end lost in a shortage does
+/// not count either.
 fn is_gone_for_good(ledger: &Ledger, end: u32) -> bool {
     let end = ledger.end(end);
     match end.place() {
@@ -705,8 +704,8 @@ impl World {
         )
     }
 
-    /// Stops the processes, and returns all that the ledger shows about a mistake: the description `what`, the places
-    /// of the ends concerned, and the trail.
+    /// Stops the processes, and returns everything in the ledger about a mistake: the description `what`, the places of
+    /// the ends concerned, and the trail.
     fn tell(&mut self, what: &str, about: Option<u32>) -> String {
         for at in 0..self.workers.len() {
             self.signal(at, Signal::STOP);
@@ -724,7 +723,7 @@ impl World {
         )
     }
 
-    /// Returns which traces show more about a mistake: those of living processes, and those of dead processes with calls
+    /// Returns the traces with more about a mistake: the traces of living processes, and of dead processes with calls
     /// on the channels of `chain`. Returns an empty text if there are no traces.
     fn traces_to_read(&self, chain: &[u32]) -> String {
         let Some(folder) = &self.traces else { return String::new() };
@@ -744,8 +743,7 @@ impl World {
         }
     }
 
-    /// Returns the channel of `about`, the channels whose messages carry its ends, the channels fused with it, and so
-    /// on.
+    /// Returns the channel of `about`, the channels with its ends in messages, the channels fused with it, and so on.
     fn chain(&self, about: u32) -> Vec<u32> {
         let mut chain = vec![about / 2];
         let mut at = 0;
@@ -786,7 +784,7 @@ impl World {
 
     fn end(mut self) {
         for worker in &mut self.workers {
-            // A process that has ended by itself need not be killed.
+            // If a process has ended by itself, it need not be killed.
             let done = self.ledger.lives[worker.life].ending() == Ending::Done;
             if !done {
                 let _ = worker.child.kill();

@@ -1,4 +1,4 @@
-//! Judgements from the ledger: which ends are gone or may be lost, and which errors a shortage explains.
+//! Judgements from the ledger: which ends are gone or may be lost, and which errors come from a shortage.
 
 use std::sync::atomic::Ordering::SeqCst;
 
@@ -27,7 +27,7 @@ pub(crate) fn is_peer_gone_for_certain(ledger: &Ledger, end: u32) -> bool {
 fn is_gone_or(ledger: &Ledger, end: u32, unknown: bool) -> bool {
     match ledger.end(end).place() {
         Place::Nowhere | Place::Closed | Place::Lost => true,
-        // The accepting process may have died before it learned the number of the accepted channel.
+        // The accepting process may have died before learning the number of the accepted channel.
         Place::Offered => true,
         Place::Held { life, .. } => ledger.lives[life].is_doomed(),
         Place::Riding { stream, number } => is_dropped(ledger, stream, number, unknown),
@@ -69,8 +69,8 @@ fn may_be_lost(ledger: &Ledger, end: u32) -> bool {
     receiver_lacks || had_any || may_be_lost(ledger, ledger.peer(stream))
 }
 
-/// Returns whether `end` or its other end arrived in a message whose sender was killed before it handed the end over.
-/// If so, both ends may have been reported as closed.
+/// Returns whether `end` or its other end arrived in a message from a sender that was killed before the hand-over. If
+/// so, both ends may have been reported as closed.
 pub(crate) fn may_be_abandoned(ledger: &Ledger, end: u32) -> bool {
     let was_sent_in_vain = |(stream, number): (u32, u64)| {
         let sender = ledger.end(stream);
@@ -80,7 +80,7 @@ pub(crate) fn may_be_abandoned(ledger: &Ledger, end: u32) -> bool {
     ledger.far_ends(end).chain([end]).any(|end| ledger.end(end).unsettled().any(was_sent_in_vain))
 }
 
-/// Returns whether an error reports that this process lacks descriptors or memory at present.
+/// Returns whether an error reports a present lack of descriptors or memory in this process.
 pub(crate) fn is_shortage(error: Error) -> bool {
     matches!(
         error,

@@ -1,8 +1,8 @@
-//! The record of a world, in shared memory that outlives each process; all processes write it.
+//! The record of a world, in shared memory that outlives each process. All processes write to the record.
 //!
-//! A channel has two ends with the numbers 2n and 2n + 1. The messages that an end sends are the **stream** of the
-//! same number. The process that has the end records how many messages it tries to send and how many were accepted.
-//! The process that has the other end records how many it received.
+//! A channel has two ends with the numbers 2n and 2n + 1. The messages from an end are the **stream** with the number
+//! of the end. The process of the end records how many messages it tries to send and how many were accepted. The
+//! process of the other end records the number of received messages.
 //!
 //! A process can fuse two ends. Their streams end there, and stay in the ledger. The far end of each fused end
 //! receives the rest of its old stream, and then the stream of the other far end: see [`Ledger::far_ends`].
@@ -15,9 +15,9 @@ use rustix::mm::{MapFlags, ProtFlags, mmap};
 
 use crate::trail::Event;
 
-/// The maximum number of processes that a world starts, including those started in the place of killed ones.
+/// The maximum number of processes started by a world, including the replacements of killed processes.
 pub(crate) const LIVES: usize = 1 << 10;
-/// The maximum number of threads of a process that use channels.
+/// The maximum number of threads of a process with channels.
 pub(crate) const WALKERS: usize = 2;
 /// The largest number of ends of channels in a world.
 pub(crate) const ENDS: usize = 1 << 17;
@@ -50,7 +50,7 @@ pub(crate) mod faults {
     pub(crate) const SIGNALS: u32 = 16;
 }
 
-/// A phase of a world, which tells the processes what to do.
+/// A phase of a world; determines the task of the processes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 #[repr(u32)]
 pub(crate) enum Phase {
@@ -58,7 +58,7 @@ pub(crate) enum Phase {
     Run,
     /// The processes receive every message, and send nothing.
     Drain,
-    /// The processes check that an end returns *peer closed* if its other end is gone.
+    /// The processes check that an end returns *peer closed* if the other end is gone.
     Lone,
     /// The processes drop everything and end.
     Close,
@@ -158,12 +158,12 @@ pub(crate) struct End {
     /// The class of the channel. An end moves only in messages of channels of a lower class, so no end is in a
     /// message to itself.
     pub(crate) class: AtomicU64,
-    /// 1 if the end was used by a process that had a shortage. If so, handles in its messages may be lost.
+    /// 1 if the end was used by a process with a shortage. If so, handles in messages of the end may be lost.
     pub(crate) hardship: AtomicU64,
     /// 1 if the end was closed in a shortage.
     pub(crate) is_closed_in_shortage: AtomicU64,
-    /// 1 if a call on the other end reported that this end is gone while the message with this end was not received.
-    /// This end must then never arrive.
+    /// 1 if a call on the other end reported this end as gone while the message with this end was unreceived. This end
+    /// must then never arrive.
     pub(crate) is_presumed_lost: AtomicU64,
     place: AtomicU64,
     /// The last calls of the end: for each, the number of the call plus 1, and an [`Ask`].
@@ -171,7 +171,7 @@ pub(crate) struct End {
     /// The state of the last calls of the end at the server: for each, the number of the call plus 1, and an
     /// [`Answer`].
     answers: [AtomicU64; CALLS],
-    /// Messages in which the end arrived before their senders recorded them as accepted, each as the word of
+    /// Messages with the end, received before their senders recorded the messages as accepted, each as the word of
     /// [`Place::Riding`]; 0 for none.
     unsettled: [AtomicU64; UNSETTLED],
 }
@@ -224,7 +224,7 @@ impl End {
         self.received.load(SeqCst) < self.accepted.load(SeqCst)
     }
 
-    /// Returns the streams and numbers of messages in which the end arrived before their senders recorded them as
+    /// Returns the streams and numbers of messages with the end, received before their senders recorded the messages as
     /// accepted.
     pub(crate) fn unsettled(&self) -> impl Iterator<Item = (u32, u64)> {
         self.unsettled.iter().filter_map(|place| match Place::of(place.load(SeqCst)) {
@@ -295,11 +295,11 @@ pub(crate) struct Life {
     /// Nanoseconds for which the process was stopped.
     pub(crate) stopped: AtomicU64,
     /// Nanoseconds for which a thread was past its deadline while a thread of this process did work of the kernel for
-    /// all processes, as far as the controller noticed.
+    /// all processes, as far as noticed by the controller.
     pub(crate) in_kernel: AtomicU64,
-    /// 1 once the process has started its threads, so that faults may begin.
+    /// 1 once the process has started its threads; then faults may begin.
     pub(crate) is_ready: AtomicU32,
-    /// The end that the recorded mistake concerns, plus 1; 0 for none.
+    /// The end concerned by the recorded mistake, plus 1; 0 for none.
     pub(crate) about: AtomicU32,
     /// The increase of the allocated bytes of the process, from its start to its end.
     pub(crate) kept: AtomicU64,
@@ -340,7 +340,7 @@ impl Life {
         self.shortages_over.load(SeqCst)
     }
 
-    /// Returns whether there was a shortage since the moment at which `over` shortages were over.
+    /// Returns whether there was a shortage since `over` shortages were over.
     pub(crate) fn is_short_since(&self, over: u64) -> bool {
         self.shortages.load(SeqCst) != over
     }
@@ -375,9 +375,9 @@ pub(crate) struct Ledger {
     phase: AtomicU32,
     /// The begin of the world, in nanoseconds of the shared clock.
     pub(crate) begin: AtomicU64,
-    /// Nanoseconds for which the whole machine stood still, as far as the controller noticed.
+    /// Nanoseconds for which the whole machine stood still, as far as noticed by the controller.
     pub(crate) pauses: AtomicU64,
-    /// The time at which a thread of the controller entered a call that sends a socket; 0 outside such calls.
+    /// The time when a thread of the controller entered a call for sending a socket; 0 outside such calls.
     pub(crate) sends_since: AtomicU64,
     next_channel: AtomicU32,
     /// The kinds of faults of the world: bits of [`faults`].
@@ -442,8 +442,8 @@ impl Ledger {
         }
     }
 
-    /// Returns the ends whose streams `end` receives, in that order. The first is the end made together with `end`.
-    /// If an end was fused or is being fused, the next is the end at which the fused channel continues.
+    /// Returns the ends from which `end` receives, in this order. The first is the end made together with `end`. If an
+    /// end was fused or is being fused, the next is the end at which the fused channel continues.
     pub(crate) fn far_ends(&self, end: u32) -> impl Iterator<Item = u32> {
         let next = |far: &u32| match self.end(*far).place() {
             Place::Fusing { with, .. } | Place::Fused { with } => Some(other(with)),

@@ -1,7 +1,7 @@
 //! A world is five to eight processes that use the public calls of Strait at random. The processes have channels to
-//! each other and move the ends of those channels between them. Meanwhile a controller kills, stops, starves and
-//! interrupts the processes. Every process records each step and its result in shared memory, so that the controller
-//! and the other processes can judge the result:
+//! each other and exchange the ends of these channels. Meanwhile a controller kills, stops, starves and interrupts the
+//! processes. Every process records each step and its result in shared memory. The controller and the other processes
+//! judge the results:
 //!
 //! * An accepted message is delivered once, whole and in order, or its receiver is gone.
 //! * A call returns *peer closed* only if the other end is gone.
@@ -54,14 +54,14 @@ pub(crate) struct Arguments {
     /// After a mistake, leave the processes stopped until a line is entered or the input ends.
     #[arg(long)]
     hold: bool,
-    /// Folder in which each thread writes a file with its last calls, which outlives the process. The files of a
-    /// world without a mistake are removed. A folder in memory, as in /dev/shm, does not slow the threads down.
+    /// Folder with a file for each thread, with the last calls of the thread. The file outlives the process. The files
+    /// of a world without a mistake are removed. A folder in memory, as in /dev/shm, does not slow the threads down.
     #[arg(long, value_name = "DIR")]
     trace: Option<PathBuf>,
     /// Play a worker: the descriptor of the ledger, and the number of its life.
     #[arg(long, hide = true, num_args = 2)]
     play: Option<Vec<i32>>,
-    /// Play a guest, which gets its channel in this way.
+    /// Play a guest with this way of getting a channel.
     #[arg(long, hide = true)]
     guest: Option<guest::Way>,
 }

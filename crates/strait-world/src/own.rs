@@ -1,4 +1,4 @@
-//! The resources of this process, and their limits.
+//! The resources of this process, and the limits on them.
 
 use std::os::fd::OwnedFd;
 
@@ -9,7 +9,7 @@ pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").map_or(0, |entries| entries.count().saturating_sub(1))
 }
 
-/// Returns the path of each open descriptor, as `/proc` shows it.
+/// Returns the path of each open descriptor, from `/proc`.
 pub(crate) fn open_files() -> String {
     let entries = std::fs::read_dir("/proc/self/fd").into_iter().flatten().flatten();
     let links = entries.filter_map(|entry| std::fs::read_link(entry.path()).ok());
@@ -53,7 +53,7 @@ pub(crate) fn lowest_free_descriptor() -> Option<u64> {
 }
 
 /// Returns whether this process may have few free descriptors. If three quarters of `RLIMIT_NOFILE` are in use, the
-/// library closes descriptors of a peer that holds more than those of one message here (`docs/reference/limits.md`,
+/// library closes descriptors of a peer with more than one message's descriptors here (`docs/reference/limits.md`,
 /// `Descriptors`). Returns `true` from a half on, because the number changes between two looks.
 pub(crate) fn has_few_descriptors() -> bool {
     lowest_free_descriptor().is_none_or(|lowest| lowest >= descriptors_in_plenty() / 2)
@@ -83,11 +83,11 @@ pub(crate) fn grow_descriptor_table(any: &OwnedFd) {
 }
 
 /// Takes 1 GiB of memory for the allocator in advance, so that no allocation asks the kernel for memory, even while
-/// this process may not have more.
+/// this process is at its limit.
 pub(crate) fn take_memory_in_advance() {
     const HEAP: usize = 1 << 30;
-    // SAFETY: the calls only change from where the allocator takes its memory. The allocator that frees the block is
-    // the allocator that returned it, and keeps the memory.
+    // SAFETY: the calls only change from where the allocator takes its memory. One allocator returned the block, frees
+    // the block, and keeps the memory.
     unsafe {
         libc::mallopt(libc::M_ARENA_MAX, 1);
         libc::mallopt(libc::M_MMAP_MAX, 0);

@@ -1,4 +1,4 @@
-//! A thread of a world, which uses its ends at random.
+//! A thread of a world; uses its ends at random.
 
 mod calls;
 mod dispatch;
@@ -33,8 +33,7 @@ use crate::worker::{Process, excused};
 use calls::Calling;
 use waits::Registration;
 
-/// Nanoseconds by which a call may return after its deadline, not counting the time for which the scheduler kept the
-/// thread from running.
+/// Nanoseconds by which a call may return after its deadline, not counting the time without a processor.
 const LATE: u64 = 500_000_000;
 
 /// How long a receive call may take to return *peer closed* after the other end is gone.
@@ -43,7 +42,7 @@ const TOLD: Duration = Duration::from_secs(10);
 /// How long a process may take to record the result of a call, even if the process is stopped for a while.
 const WRITTEN_DOWN: Duration = Duration::from_secs(6);
 
-/// The number of ends of a thread above which it closes ends and makes no new ones.
+/// A thread with more ends than this number closes ends and makes no new ends.
 const MANY: usize = 40;
 
 /// An end held by this thread.
@@ -64,7 +63,7 @@ impl Held {
 enum Mood {
     /// The thread takes steps of all kinds.
     Mixed,
-    /// The thread only sends, and never reads what its peers sent.
+    /// The thread only sends, and never receives.
     Talking,
     /// The thread only receives, with long waits.
     Listening,
@@ -86,11 +85,11 @@ struct HeldUp {
     /// Time on a processor; shown in reports, but not counted as a delay.
     ran: u64,
     /// The time for which the threads of this process waited for a processor, summed over the threads: another thread
-    /// may have a lock that this thread needs.
+    /// may have a lock needed by this thread.
     delayed: u64,
     stopped: u64,
-    /// The time for which a thread of this process waited for the kernel: that thread may have a lock that this
-    /// thread needs.
+    /// The time for which a thread of this process waited for the kernel: the waiting thread may have a lock needed by
+    /// this thread.
     in_kernel: u64,
     paused: u64,
 }
@@ -304,7 +303,7 @@ impl Walker {
         done
     }
 
-    /// Records an event that is no call, or no call of its own.
+    /// Records an event other than a call, or a part of another call.
     fn note(&self, call: Call, end: u32, number: u64, what: &str) {
         let time = now();
         trail::note(self.walk, time, 0, call, end, number, what);
@@ -447,7 +446,7 @@ impl Walker {
         self.note_closed(held.end, over);
     }
 
-    /// Records that an end was closed in a call that began when `over` shortages were over.
+    /// Records the closing of an end in a call that began when `over` shortages were over.
     fn note_closed(&self, end: u32, over: u64) {
         let book = self.book(end);
         if self.life.is_short_since(over) {
@@ -542,7 +541,7 @@ impl Walker {
         }
     }
 
-    /// Takes the channels that were accepted, and receives their first messages.
+    /// Takes the accepted channels, and receives their first messages.
     fn take_from_door(&mut self) {
         let accepted = std::mem::take(&mut *self.process.accepted.lock().unwrap_or_else(PoisonError::into_inner));
         self.unknown.extend(accepted);

@@ -1,4 +1,5 @@
-//! A process of a world: it listens under its name, runs its threads, and checks at the end that nothing is left.
+//! A process of a world: the process listens under its name, runs its threads, and checks at the end that nothing is
+//! left.
 
 use std::os::fd::{AsFd, FromRawFd, OwnedFd};
 use std::path::PathBuf;
@@ -21,10 +22,10 @@ use crate::{allocations, judge, own};
 /// background.
 const SETTLED: Duration = Duration::from_secs(10);
 
-/// The number of bytes that may stay allocated in a process, for tables of the library that only grow.
+/// The number of bytes that may stay allocated in a process, for growing tables of the library.
 const KEPT: u64 = 512 << 10;
 
-/// This process, as its threads share it.
+/// The state of this process, shared by its threads.
 pub(crate) struct Process {
     pub(crate) ledger: &'static Ledger,
     pub(crate) life: &'static Life,
@@ -42,8 +43,8 @@ pub(crate) struct Process {
     delays: Mutex<Vec<Delay>>,
 }
 
-/// The numbers of descriptors, mappings and threads of this process, which must be equal at its start and at its end.
-/// One eventfd does not count: the library keeps the eventfd for all waits that can be interrupted (see
+/// The numbers of descriptors, mappings and threads of this process, to be compared at its start and its end. One
+/// eventfd does not count: the library keeps the eventfd for all waits that can be interrupted (see
 /// `Channel::interrupter`).
 #[derive(Debug, PartialEq, Eq)]
 struct Possessions {
@@ -70,14 +71,12 @@ impl Process {
         self.delays.lock().unwrap_or_else(PoisonError::into_inner).push(Delay::own());
     }
 
-    /// Returns the nanoseconds for which the counted threads of this process have waited for a processor so far,
-    /// summed over the threads.
+    /// Returns the nanoseconds of waiting for a processor so far, summed over the counted threads of this process.
     pub(crate) fn delayed(&self) -> u64 {
         self.delays.lock().unwrap_or_else(PoisonError::into_inner).iter().map(Delay::nanos).sum()
     }
 
-    /// Records a mistake, and the end `about` that it concerns. Then ends this process, or holds this thread for
-    /// ever.
+    /// Records a mistake, and the end `about` concerned by it. Then ends this process, or holds this thread for ever.
     pub(crate) fn wrong(&self, about: Option<u32>, what: &str) -> ! {
         self.life.say(what);
         if let Some(about) = about {
@@ -139,15 +138,15 @@ pub(crate) fn play(ledger: i32, number: i32, arguments: &Arguments) -> ExitCode 
     ExitCode::SUCCESS
 }
 
-/// Lifts the limits on what this process holds for its peers. Threads hold their ends until the world ends, so a call
-/// over a limit would fail for ever. The limits on descriptors that follow from `RLIMIT_NOFILE` stay.
+/// Lifts the limits of this process for its peers. Threads hold their ends until the world ends, so a call over a limit
+/// would fail for ever. The limits on descriptors that follow from `RLIMIT_NOFILE` stay.
 pub(crate) fn lift_limits() {
     const PLENTY: u64 = 1 << 40;
     let lift = |limits: Limits, of| limits.peer(of, PLENTY).user(of, PLENTY);
     strait::quota::set_limits(Resource::ALL.into_iter().fold(Limits::new(), lift));
 }
 
-/// Installs a signal handler that does nothing, so that signals interrupt calls that sleep.
+/// Installs an empty signal handler, so that signals interrupt sleeping calls.
 fn handle_signals() {
     extern "C" fn nothing(_: libc::c_int) {}
     // SAFETY: `sigaction` is plain data for which all zeroes are a value; the handler does nothing, so it may run at
@@ -193,8 +192,8 @@ fn live(process: &'static Process, threads: usize) {
     });
 }
 
-/// The longest time for which the name of a killed process may stay taken. A child of the process that has not
-/// started its own program yet has a copy of the listening socket.
+/// The longest time for which the name of a killed process may stay taken. A child of the process has a copy of the
+/// listening socket until it starts its own program.
 const NAME_IS_FREE: Duration = Duration::from_secs(10);
 
 /// Accepts processes that connect, until the world ends.
@@ -205,7 +204,7 @@ fn keep_door(process: &'static Process) {
         let Some(open) = &listener else {
             let over = process.life.shortages_over();
             let of_this_user = |peer: &Peer| peer.uid == rustix::process::getuid().as_raw();
-            // A connecting process that gives up is refused, too.
+            // If a connecting process gives up, it is refused, too.
             let hears = |refused: &Refused| drop(format!("{refused:?}"));
             let builder = Listener::builder().policy(of_this_user).on_refused(hears);
             listener = match builder.directory(&process.directory).bind(&name) {
@@ -235,8 +234,8 @@ pub(crate) fn excused(process: &Process, over: u64, error: Error) -> bool {
     judge::is_shortage(error) && (process.life.is_short_since(over) || has_few_left(error))
 }
 
-/// Returns whether the error reports the limit of descriptors for a peer while few are left. Processes that introduce
-/// each other again and again have very many links, each with a descriptor.
+/// Returns whether the error reports the limit of descriptors for a peer while few are left. Repeated introductions of
+/// processes leave very many links, each with a descriptor.
 fn has_few_left(error: Error) -> bool {
     error == Error::LimitReached(Resource::Descriptors) && own::has_few_descriptors()
 }

@@ -7,7 +7,7 @@ use std::collections::BTreeSet;
 use std::fs;
 use std::path::Path;
 
-/// Types whose values are returned by other calls, so that no source names the type.
+/// Types of values returned by other calls; no source names the type.
 const REACHED: &[&str] = &[
     "DataProducer",
     "Interrupter",
@@ -27,7 +27,7 @@ const REACHED: &[&str] = &[
     "Usage",
 ];
 
-/// A type, or an operation of a type, that the worlds do not use, and the reason.
+/// A type, or an operation of a type, unused by the worlds, and the reason.
 const EXCEPTIONS: &[(&str, &str)] = &[
     ("AsyncCallEnd", "calls of tasks: not in the worlds yet; strait-tokio's tests have them"),
     ("AsyncChannel::get_ref", "returns a reference to the channel, which the worlds have"),

@@ -1,4 +1,4 @@
-//! Traces: the last calls of a process that was killed can be read afterwards.
+//! Traces: the last calls of a killed process can be read afterwards.
 
 use std::fs;
 use std::path::PathBuf;

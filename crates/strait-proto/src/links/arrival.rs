@@ -65,7 +65,7 @@ impl Links {
                 }
             }
             Packet::Yourself { lane, side } => self.yourself(on, lane, side, effects),
-            // No honest process sends these packets on a link; they bring no socket.
+            // No honest process sends these packets on a link, and they bring no socket.
             Packet::Connect { .. } | Packet::New { .. } | Packet::Reuse { .. } => {}
             Packet::Open(_) | Packet::Idle(_) | Packet::Agree | Packet::Refuse => {}
         }
@@ -74,8 +74,8 @@ impl Links {
 
     // Identity and provenance.
 
-    /// Takes the peer's first packet. A link whose evidence does not agree becomes foreign. An introduced link is
-    /// closed if its peer is not the process that the introducer named.
+    /// Takes the peer's first packet. If the evidence does not agree, the link becomes foreign. An introduced link is
+    /// closed if its peer is another process than named by the introducer.
     fn greets(&mut self, on: Id, peer: Option<Identity>, direct: bool, effects: &mut Vec<Effect>) {
         let Some(link) = self.links.get_mut(&on) else { return };
         link.peer = peer;
@@ -109,7 +109,7 @@ impl Links {
         self.links.insert(on, Link::new(Origin::Introduced { expected, name }, makers));
     }
 
-    /// Returns the link that the introducer at `by` names by `number`.
+    /// Returns the link with the name `number` from the introducer at `by`.
     fn named(&self, by: Id, number: u64) -> Option<Id> {
         let same = |link: &Link| link.name().is_some_and(|name| (name.by, name.number) == (by, number));
         self.links.iter().find(|(_, link)| same(link)).map(|(&on, _)| on)
@@ -124,8 +124,8 @@ impl Links {
         }
     }
 
-    /// Takes an end whose other end is in this process, too, according to the peer. Only the arrival of that other
-    /// end proves it.
+    /// Takes an end; according to the peer, the other end is in this process, too. Only the arrival of the other end
+    /// proves the peer's claim.
     fn yourself(&mut self, by: Id, lane: Lane, side: u8, effects: &mut Vec<Effect>) {
         match self.alone.iter().position(|alone| alone.lane == lane) {
             Some(at) if self.alone[at].side != side => {
@@ -196,8 +196,8 @@ mod tests {
         Identity { inode, name: inode.into() }
     }
 
-    /// Shows that a connect makes a direct link only if the process at the other end of the connection, as the kernel
-    /// reports it for the socket, also sent the packet. A process that handed its connection on may have kept a copy.
+    /// Shows that a connect makes a direct link only if the packet comes from the process at the other end of the
+    /// connection, by the kernel's report for the socket. A process that handed its connection on may have kept a copy.
     #[test]
     fn a_connection_that_was_handed_on_makes_no_direct_link() {
         let (on, lane, link) = (7, 5, 9);

@@ -1,9 +1,9 @@
-//! Identities of processes, and sets of processes that could have kept a copy of a socket.
+//! Identities of processes, and sets of possible holders of a copy of a socket.
 
 /// The identity of a process.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub struct Identity {
-    /// The inode number of the process's pidfd, as the kernel reports it.
+    /// The inode number of the process's pidfd, by the kernel's report.
     pub inode: u64,
     /// The random name in the process's first packet. The name distinguishes programs within one process: copies of
     /// the library, and programs executed one after the other.
@@ -18,8 +18,7 @@ impl Identity {
     }
 }
 
-/// The makers of a link: every process that could have kept a copy of the socket, without the two processes of the
-/// link.
+/// The makers of a link: every possible holder of a copy of the socket, except the two processes of the link.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Makers {
     /// These processes, sorted, without duplicates; empty for a direct link.
@@ -38,7 +37,7 @@ impl Makers {
         *self == Self::NONE
     }
 
-    /// Returns whether the process is one of these makers.
+    /// Returns whether these makers contain the process.
     #[must_use]
     pub fn contains(&self, process: Identity) -> bool {
         match self {

@@ -1,6 +1,6 @@
 //! How a link begins and ends: the machine of one side of a link.
 //!
-//! | phase | the next packet that this side sends of itself | on IDLE(n) |
+//! | phase | the next packet sent unasked by this side | on IDLE(n) |
 //! |---|---|---|
 //! | greeting | none: the peer's first packet has not come | breach |
 //! | open | IDLE, once nothing holds the link | agreeing if n packets were sent, else refusing |
@@ -10,18 +10,18 @@
 //! | agreeing | AGREE; once something holds the link, or a counted packet is sent: refusing | breach |
 //! | refusing | REFUSE | breach |
 //!
-//! No phase has the number of an IDLE, because only *overtaken* and *refusing* depend on the number later. The
-//! machine does not know whether something holds the link either: the caller passes that to [`Life::owes`], and
-//! records it with [`Life::held`]. A refusal that was chosen stays a refusal, even if nothing holds the link when the
-//! refusal is sent: meanwhile the peer may have chosen the link for a connect of this process.
+//! No phase has the number of an IDLE, because only *overtaken* and *refusing* depend on the number later. The machine
+//! does not know whether something holds the link either: the caller passes this fact to [`Life::owes`], and records it
+//! with [`Life::held`]. A chosen refusal stays a refusal, even if nothing holds the link when the refusal is sent:
+//! meanwhile the peer may have chosen the link for a connect of this process.
 
-/// The life of a link, as one side knows it.
+/// The life of a link, as known to one side.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Life {
     phase: Phase,
-    /// The number of counted packets that this side has sent.
+    /// The number of counted packets sent by this side.
     sent: u64,
-    /// The number of counted packets that this side has received.
+    /// The number of counted packets received by this side.
     received: u64,
 }
 
@@ -32,7 +32,7 @@ pub enum Phase {
     Greeting,
     /// The link is up, and this side may send IDLE.
     Open,
-    /// The link is up. The peer has refused the IDLE of this side, and sends the next one.
+    /// The link is up. The peer has refused the IDLE of this side, and sends the next IDLE.
     Refused,
     /// This side has sent IDLE and received nothing since.
     Asked,
@@ -52,7 +52,7 @@ pub enum Heard {
     Handshake,
     /// A counted packet.
     Counted,
-    /// A packet that is not counted and does not concern the life of this link.
+    /// An uncounted packet, without concern for the life of this link.
     Other,
     /// IDLE with its number.
     Idle(u64),
@@ -62,7 +62,7 @@ pub enum Heard {
     Refuse,
 }
 
-/// A packet that one side of a link sends for the life of the link.
+/// A packet sent by one side of a link for the life of the link.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub enum Say {
     /// IDLE with its number.
@@ -78,7 +78,7 @@ pub enum Say {
 pub enum Fate {
     /// The link stays.
     Stays,
-    /// Both sides close the link: neither side needs the link, and no packet in it is unread.
+    /// Both sides close the link: neither side needs the link, and no packet on the link is unread.
     Closes,
     /// No honest peer sends this packet here: the link ends.
     Breach,
@@ -87,10 +87,10 @@ pub enum Fate {
 impl Life {
     /// The life of a link whose peer has not sent its first packet yet.
     pub const GREETING: Self = Self { phase: Phase::Greeting, sent: 0, received: 0 };
-    /// The life of a link that a connect made: both sides know each other from its first packet on.
+    /// The life of a link made by a connect: both sides know each other from the first packet on.
     pub const OPEN: Self = Self { phase: Phase::Open, sent: 0, received: 0 };
 
-    /// Returns the number of counted packets that this side has sent.
+    /// Returns the number of counted packets sent by this side.
     #[must_use]
     pub fn sent(self) -> u64 {
         self.sent
@@ -135,7 +135,7 @@ impl Life {
             (Greeting, Heard::Handshake) => goes_to(Open),
             (Greeting, _) | (_, Heard::Handshake) => (self, Fate::Breach),
             (_, Heard::Other) => goes_to(self.phase),
-            // A process that sent IDLE sends no counted packet until it has the answer.
+            // After sending IDLE, a process sends no counted packet until the answer arrives.
             (Agreeing | Refusing, _) => (self, Fate::Breach),
             (Asked | Overtaken, Heard::Counted) => goes_to(Overtaken),
             (Open | Refused, Heard::Counted) => goes_to(self.phase),
@@ -150,8 +150,8 @@ impl Life {
         }
     }
 
-    /// Returns the packet that this side must send now. `held` says whether something holds the link on this side; if
-    /// so, the caller has recorded that with [`Life::held`].
+    /// Returns the packet due from this side now. `held` says whether something holds the link on this side; if so, the
+    /// caller has recorded the fact with [`Life::held`].
     #[must_use]
     pub fn owes(self, held: bool) -> Option<Say> {
         match self.phase {
@@ -162,8 +162,8 @@ impl Life {
         }
     }
 
-    /// Returns the machine after an owed packet was sent, and the fate of the link. A packet that could not be sent
-    /// stays owed as long as it is still the right packet.
+    /// Returns the machine after an owed packet was sent, and the fate of the link. If sending failed, the packet stays
+    /// owed as long as it is still the right packet.
     #[must_use]
     pub fn says(self, say: Say) -> (Self, Fate) {
         match say {

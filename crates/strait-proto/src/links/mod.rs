@@ -1,18 +1,17 @@
 //! The life of links: the process at the other side, the lanes that a link may carry, how introductions and connects
 //! share links, and when a link is closed.
 //!
-//! [`Links`] is the machine of one process. The program around it, the *driver*, has the sockets. The driver tells
-//! the machine what it has [seen](Seen): a wish of the user, a packet, a socket whose other side is closed. The
-//! machine answers with [effects](Effect), which cannot fail. Everything that can fail is a [step](Step) that the
-//! machine *owes*: a packet, if the socket has no room, or a socket pair, if there is no descriptor. The driver tries
-//! the steps of [`Links::owed`] whenever it can, and tells the machine each step that it has [done](Seen::Done). A
-//! failed step changes nothing. The machine owes that step again, or another step if something has happened
-//! meanwhile.
+//! [`Links`] is the machine of one process. The program around it, the *driver*, has the sockets. The driver passes
+//! inputs ([`Seen`]) to the machine: a wish of the user, a packet, a socket with a closed other side. The machine
+//! answers with [effects](Effect), which cannot fail. An action that can fail is a [step](Step), *owed* by the machine:
+//! a packet, if the socket has no room, or a socket pair, if there is no descriptor. The driver tries the steps of
+//! [`Links::owed`] whenever it can, and tells the machine each step that it has [done](Seen::Done). A failed step
+//! changes nothing. The machine owes that step again, or another step if something has happened meanwhile.
 //!
-//! A packet stays in its socket until [`Links::ready`] returns that the machine can take the packet. Packets on other
-//! sockets, which the driver takes first, explain some packets.
+//! A packet stays in its socket until, according to [`Links::ready`], the machine can take the packet. Some packets are
+//! explained by packets on other sockets, which the driver takes first.
 //!
-//! | file | what |
+//! | file | contents |
 //! |---|---|
 //! | `identity` | identities, and sets of makers |
 //! | `packet` | the packets |

@@ -1,4 +1,4 @@
-//! The packets that matter for the life of a link, without their bytes on the wire.
+//! The packets for the life of a link, without their bytes on the wire.
 
 use super::Lane;
 use super::identity::{Identity, Makers};
@@ -31,7 +31,7 @@ pub enum Packet {
     Reuse {
         /// The new lane.
         lane: Lane,
-        /// The number in the connect request by which the link was made.
+        /// The number in the connect request for the link.
         link: u64,
     },
     /// The sender has opened a lane on this link.
@@ -54,10 +54,10 @@ pub enum Packet {
         lane: Lane,
         /// The process at the other half; `None` if the introducer does not know its identity.
         expected: Option<Identity>,
-        /// The makers of the pair, as the introducer knows them.
+        /// The makers of the pair, as known to the introducer.
         makers: Makers,
     },
-    /// Names a pair that the introducer has sent before, for a further lane.
+    /// Names an earlier pair from the introducer, for a further lane.
     Named {
         /// The introducer's number for the pair.
         number: u64,
@@ -69,7 +69,7 @@ pub enum Packet {
     Forget {
         /// The introducer's number for the pair.
         number: u64,
-        /// The number of times that the introducer named the pair to the sender.
+        /// How often the introducer named the pair to the sender.
         times: u64,
     },
     /// RELEASED: the introducer names the pair no more.

@@ -11,7 +11,7 @@ pub struct Name {
     pub by: Id,
     /// The introducer's number for the pair.
     pub number: u64,
-    /// The number of times that the introducer named the pair to this process.
+    /// How often the introducer named the pair to this process.
     pub times: u64,
     /// Whether this process has sent FORGET since the introducer last named the pair.
     pub asked: bool,
@@ -24,10 +24,10 @@ impl Name {
     }
 }
 
-/// Whether an introducer may still name a pair to one of its two processes.
+/// Whether an introducer may still name a pair to one process of the pair.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Side {
-    /// The process has not asked to forget the pair since it was named last.
+    /// The process has not asked to forget the pair since the last naming.
     Named,
     /// The process has asked to forget the pair, or its link is closed while the link to the other process is up.
     Forgot,
@@ -46,7 +46,7 @@ pub struct Pair {
     pub makers: Makers,
     /// The links that carry the halves and the names of the pair.
     pub over: [Id; 2],
-    /// The number of times that the pair was named to each of the two processes.
+    /// How often the pair was named to each of the two processes.
     pub told: [u64; 2],
     /// Whether the pair may still be named to each of the two processes.
     pub sides: [Side; 2],
@@ -73,7 +73,7 @@ impl Pair {
     }
 
     /// Notes FORGET from one of the two processes. If the introducer named the pair again meanwhile, nothing changes:
-    /// that process sends FORGET again after it received the name.
+    /// the process sends FORGET again after receiving the name.
     pub(super) fn forget(&mut self, side: usize, times: u64) {
         if times == self.told[side] && self.sides[side] == Side::Named {
             self.sides[side] = Side::Forgot;
@@ -88,8 +88,8 @@ impl Pair {
         }
     }
 
-    /// Returns whether one of the two processes must be sent RELEASED. A pair that an introduction is about to name
-    /// (`busy`) is not released.
+    /// Returns whether one of the two processes must be sent RELEASED. If an introduction is about to name the pair
+    /// (`busy`), the pair is not released.
     pub(super) fn owes_released(&self, side: usize, busy: bool) -> bool {
         !busy && self.sides[side] == Side::Forgot && self.sides[1 - side] != Side::Named
     }
@@ -108,7 +108,7 @@ pub enum Stage {
     Commit,
 }
 
-/// An introduction in progress, which holds the links in `over`.
+/// An introduction in progress; it holds the links in `over`.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Introduction {
     /// The lane for which the two processes are introduced.

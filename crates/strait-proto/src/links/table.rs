@@ -11,10 +11,10 @@ use super::{Id, Lane};
 /// The origin of a link. The first packet of the link must agree with its origin.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Origin {
-    /// The program gave this process the socket. `peer` is the process on the other side according to the kernel, if
-    /// this process made the socket with that process.
+    /// The program gave this process the socket. If this process made the socket with another process, `peer` is the
+    /// other process according to the kernel.
     Given {
-        /// The inode number of that process's pidfd.
+        /// The inode number of the pidfd of the peer process.
         peer: Option<u64>,
     },
     /// A connect made the link. Both processes know the number of the link.
@@ -26,34 +26,34 @@ pub enum Origin {
     },
     /// An introducer sent the half, and named the process with the other half.
     Introduced {
-        /// The process that has the other half.
+        /// The process with the other half.
         expected: Option<Identity>,
         /// The introducer's name for the link, while the introducer may use the name.
         name: Option<Name>,
     },
 }
 
-/// A link, as seen by one of its two processes.
+/// A link, as seen by one of the link's two processes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Link {
     /// How the link came about.
     pub origin: Origin,
     /// The process at the other side; `None` before its first packet, and if the kernel reports no identity.
     pub peer: Option<Identity>,
-    /// The processes that could have kept a copy of the socket.
+    /// The possible holders of a copy of the socket.
     pub makers: Makers,
     /// How the link begins and ends.
     pub life: Life,
     /// Whether this side has sent its first packet.
     pub greeted: bool,
-    /// The lanes that are bound to the link.
+    /// The lanes bound to the link.
     pub lanes: BTreeSet<Lane>,
     /// Unknown lanes for which NO_LANE is owed.
     pub unknown: Vec<Lane>,
 }
 
-/// The maximum number of unknown lanes of a link that wait for NO_LANE. Further packets for unknown lanes stay in the
-/// socket.
+/// The maximum number of unknown lanes of a link for which NO_LANE is owed. Further packets for unknown lanes stay in
+/// the socket.
 const UNKNOWN: usize = 16;
 
 impl Link {
@@ -113,7 +113,7 @@ pub enum Dial {
     Answers {
         /// The process that sent the request.
         peer: Option<Identity>,
-        /// Whether the process that sent the request is the process that connected.
+        /// Whether the connecting process sent the request.
         direct: bool,
         /// The link for the lane, chosen when the request came, and held until the answer; `None` for a new link.
         shared: Option<Id>,
@@ -124,33 +124,33 @@ pub enum Dial {
     },
 }
 
-/// An end of a lane whose other end should arrive in this process as well, and has not arrived.
+/// An end of a lane; the other end should arrive in this process, too, and has not arrived.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub struct Alone {
     /// The lane.
     pub lane: Lane,
-    /// The side of the end that has arrived.
+    /// The side of the arrived end.
     pub side: u8,
-    /// The link to the introducer. The end is lost when that link is closed.
+    /// The link to the introducer. The end is lost when this link is closed.
     pub by: Id,
 }
 
 /// An input to the machine from the driver.
 #[derive(Clone, PartialEq, Eq, Debug)]
 pub enum Seen {
-    /// The program gave this process a socket, on which both sides begin with a handshake.
+    /// The program gave this process a socket; both sides begin with a handshake.
     Given {
         /// The socket.
         on: Id,
-        /// The inode number of the process with which this process made the socket; `None` if another process made
-        /// the socket.
+        /// The inode number of the other process, if this process made the socket with it; `None` if another process
+        /// made the socket.
         peer: Option<u64>,
     },
     /// The user connects, with this socket.
     Connect {
         /// The socket.
         on: Id,
-        /// The inode number of the listener's process, as the kernel reports it for the socket.
+        /// The inode number of the listener's process, by the kernel's report for the socket.
         to: Option<u64>,
         /// A new random number.
         link: u64,
@@ -159,7 +159,7 @@ pub enum Seen {
     Accepted {
         /// The socket.
         on: Id,
-        /// The inode number of the process that connected, as the kernel reports it for the socket.
+        /// The inode number of the connecting process, by the kernel's report for the socket.
         from: Option<u64>,
         /// A new lane for that process.
         lane: Lane,
@@ -173,17 +173,17 @@ pub enum Seen {
     },
     /// The user's call ends before the introduction for this lane is committed.
     CallOff(Lane),
-    /// This process closes its end of a lane, or has found that the introduction of the lane was called off.
+    /// This process closes its end of a lane, or has found the introduction of the lane called off.
     Close(Lane),
     /// A packet was received.
     Packet {
         /// The socket.
         on: Id,
-        /// The inode number of the sender, as the kernel reports it with the packet.
+        /// The inode number of the sender, by the kernel's report with the packet.
         from: Option<u64>,
         /// The packet.
         packet: Packet,
-        /// The driver's number for the socket that came with the packet.
+        /// The driver's number for the socket in the packet.
         brings: Option<Id>,
     },
     /// The other side of a socket is closed, or the peer process is dead; and the socket has no unread packet.
@@ -204,13 +204,12 @@ pub enum Step {
     Commit(Lane),
 }
 
-/// An action that the driver does at once, and that cannot fail.
+/// An action that cannot fail; the driver does the action at once.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Effect {
     /// Close a socket.
     Close(Id),
-    /// The peer, or a process that could have a copy of this socket, broke the protocol. The driver must close the
-    /// socket.
+    /// The peer, or a holder of a copy of this socket, broke the protocol. The driver must close the socket.
     Breach(Id),
     /// A lane of this process is on this link now.
     Bound(Lane, Id),
@@ -263,7 +262,7 @@ impl Links {
         self.dials.get(&on)
     }
 
-    /// Returns the pairs made by this process that it may still name, or has to release.
+    /// Returns the pairs made by this process, as long as it may still name them, or has to release them.
     #[must_use]
     pub fn pairs(&self) -> &[Pair] {
         &self.pairs
@@ -275,7 +274,7 @@ impl Links {
         &self.introductions
     }
 
-    /// Returns the ends whose other ends should arrive in this process, and have not arrived.
+    /// Returns the ends with a missing other end that should arrive in this process.
     #[must_use]
     pub fn alone(&self) -> &[Alone] {
         &self.alone
@@ -321,14 +320,14 @@ impl Links {
     }
 
     /// Returns whether an introduction over these links can begin: both sides of the links have sent their first
-    /// packets, and no IDLE of this side is unanswered.
+    /// packets, and every IDLE of this side is answered.
     #[must_use]
     pub fn may_introduce(&self, over: [Id; 2]) -> bool {
         over.iter().all(|&on| self.may_send(on))
     }
 
-    /// Returns every step that the machine owes now. The order of the steps of one link must be kept; otherwise any
-    /// order will do.
+    /// Returns every step owed by the machine now. The order of the steps of one link must be kept; otherwise any order
+    /// will do.
     #[must_use]
     pub fn owed(&self) -> Vec<Step> {
         let mut owed = Vec::new();
@@ -377,7 +376,7 @@ impl Links {
         }
     }
 
-    /// Returns the number in the connect request that made a link.
+    /// Returns the number in the connect request for a link.
     fn number(&self, on: Id) -> Option<u64> {
         match self.links.get(&on)?.origin {
             Origin::Connected { link, .. } => Some(link),
@@ -434,7 +433,7 @@ impl Links {
         match *packet {
             // The introducer may have named the lane on another link.
             Packet::Data(lane) => self.knows(on, lane) || self.named_by(on).is_none_or(drained) && self.has_place(on),
-            // No honest process sends these packets on a link, so such a packet need not wait.
+            // No honest process sends these packets on a link, so no such packet need wait.
             Packet::Connect { .. } | Packet::Reuse { .. } if !self.dials.contains_key(&on) => true,
             // The peer may have sent IDLE on another link.
             Packet::Connect { .. } => {
@@ -443,8 +442,7 @@ impl Links {
                 let mut links = self.links.iter().filter(|(_, link)| same(link.peer));
                 links.all(|(&on, _)| drained(on)) && !self.dials.values().any(answers)
             }
-            // The acceptor may have sent IDLE on that link, or may have answered an older connect with NEW for that
-            // link.
+            // The acceptor may have sent IDLE on the named link, or may have answered an older connect with NEW for it.
             Packet::Reuse { lane, link } => match self.numbered(link) {
                 Some(shared) => head(shared).is_none_or(|head| *head == Packet::Data(lane)),
                 None => !self.connects(from).any(|dial| matches!(head(dial), Some(Packet::New { .. }))),
@@ -462,7 +460,7 @@ impl Links {
         self.links.get(&on).and_then(Link::name).map(|name| name.by)
     }
 
-    /// Returns the sockets of connects to the process with this inode number that have no answer yet.
+    /// Returns the sockets of unanswered connects to the process with this inode number.
     fn connects(&self, peer: Option<u64>) -> impl Iterator<Item = Id> {
         let own = move |dial: &Dial| match *dial {
             Dial::Asks { to, .. } | Dial::Waits { to, .. } => to == peer,
@@ -475,13 +473,13 @@ impl Links {
         self.links.get(&on).is_none_or(|link| link.unknown.len() < UNKNOWN)
     }
 
-    /// Returns the direct link that a connect made with this number.
+    /// Returns the direct link made by the connect with this number.
     pub(super) fn numbered(&self, number: u64) -> Option<Id> {
         let same = |link: &Link| matches!(link.origin, Origin::Connected { link, .. } if link == number);
         self.links.iter().find(|(_, link)| same(link) && link.makers.is_none()).map(|(&on, _)| on)
     }
 
-    /// Takes an input from the driver, and returns the actions that the driver must do.
+    /// Takes an input from the driver, and returns the actions for the driver.
     pub fn see(&mut self, seen: Seen) -> Vec<Effect> {
         let mut effects = Vec::new();
         let to = &mut effects;
@@ -505,7 +503,7 @@ impl Links {
         effects
     }
 
-    /// Records that a link is held, for each held link that has to answer an IDLE.
+    /// For each held link with an unanswered IDLE of the peer, records that the link is held.
     fn note_holds(&mut self) {
         let agreeing = self.links.iter().filter(|(_, link)| link.life.phase() == Phase::Agreeing);
         let held: Vec<Id> = agreeing.map(|(&on, _)| on).filter(|&on| self.holds(on)).collect();
@@ -548,7 +546,7 @@ impl Links {
         }
     }
 
-    /// Closes a link, and ends everything that depends on the link.
+    /// Closes a link, and ends everything depending on the link.
     pub(super) fn close(&mut self, on: Id, effects: &mut Vec<Effect>) {
         let Some(link) = self.links.remove(&on) else { return };
         effects.push(Effect::Close(on));
@@ -641,7 +639,7 @@ impl Links {
         }
     }
 
-    // What was sent.
+    // The consequences of sent packets.
 
     fn sent(&mut self, on: Id, packet: Packet, effects: &mut Vec<Effect>) {
         if let Some(link) = self.links.get_mut(&on).filter(|_| packet.is_counted()) {

@@ -1,5 +1,5 @@
-//! Calls: a thread has ends that call and are called. A call gets one answer, its own reply, or its caller learns why
-//! there is none.
+//! Calls: a thread has ends that call and are called. A call gets one answer, its own reply, or the caller learns why
+//! there is no reply.
 //!
 //! Channels for calls have a class of their own: they carry no ends. Their ends travel in messages of every other
 //! channel until the holding thread makes a call end of the channel.
@@ -20,7 +20,7 @@ use crate::trail::Call;
 /// The bit that distinguishes the stream of replies from the stream of requests.
 pub(super) const REPLY: u32 = 1 << 31;
 
-/// The number of ends for calls above which a thread makes no more of them.
+/// A thread with more ends for calls than this number makes no more of them.
 const MANY: usize = 12;
 
 /// An end for calls held by a thread. The channel becomes a call end when the thread first uses the end.
@@ -273,7 +273,7 @@ impl Walker {
         self.awaits(std::iter::once(end));
     }
 
-    /// Judges the outcome of call `number` of an end, whose request had `count` handles.
+    /// Judges the outcome of call `number` of an end. The request had `count` handles.
     fn end_call(
         &mut self,
         end: u32,
@@ -402,8 +402,7 @@ impl Walker {
         }
     }
 
-    /// Checks that a request is the next of its stream; requests whose callers may have cancelled them may be
-    /// missing.
+    /// Checks that a request is the next of its stream; requests that may have been cancelled may be missing.
     fn check_request(&self, end: u32, said: &Said) {
         let (stream, number) = (other(end), said.number);
         let caller = self.book(stream);
@@ -484,7 +483,7 @@ impl Walker {
         self.calling.get(at).is_some_and(|calling| calling.end == end)
     }
 
-    /// Checks that an end for calls returns *peer closed* if its other end is gone.
+    /// Checks that an end for calls returns *peer closed* if the other end is gone.
     pub(super) fn see_that_lone_calls_say_so(&mut self) {
         for at in (0..self.calling.len()).rev() {
             let end = self.calling[at].end;

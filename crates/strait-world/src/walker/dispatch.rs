@@ -20,7 +20,7 @@ use crate::worker::excused;
 /// The arguments of each handler call, with the end of its channel.
 type Dispatches = Arc<RefCell<Vec<(u32, Dispatched)>>>;
 
-/// The ends that a dispatcher serves, with the dispatcher's keys for them.
+/// The ends served by a dispatcher, with the dispatcher's keys.
 type Served = Vec<(u32, u64)>;
 
 fn said_count<T: std::fmt::Debug>(done: &Result<T, Error>) -> String {
@@ -79,7 +79,7 @@ impl Walker {
             Ok(key) => Some((end, key)),
             Err(error) => {
                 self.book(end).put(Place::Closed);
-                // An end that came back from a failed send is still in its wait set.
+                // An end returned by a failed send is still in its wait set.
                 let may_be = matches!(error, Error::InSet | Error::PeerClosed);
                 if !may_be && !self.passes(end, over, Duration::ZERO, error) {
                     self.wrong(end, &format!("serving says {error:?}"));

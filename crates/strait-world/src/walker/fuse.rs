@@ -1,4 +1,4 @@
-//! Fusing: a thread fuses two of its ends, and their other ends become the two ends of one channel.
+//! Fusing: a thread fuses two of its ends; the other ends become the two ends of one channel.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -53,7 +53,7 @@ impl Walker {
         }
     }
 
-    /// Takes two ends that this thread can fuse: of two channels of equal class.
+    /// Takes two ends for a fuse by this thread: of two channels of equal class.
     fn pick_to_fuse(&mut self) -> Option<(Held, Held)> {
         // Channels made by connecting two processes are few.
         let with_roads = self.random.one_in(4);

@@ -99,7 +99,7 @@ fn send_around(channel: &Channel, number: u64, filling: usize) -> Result<(), Str
     if all.iter().all(|found| *found == bytes) { Ok(()) } else { Err("other bytes have come back".into()) }
 }
 
-/// Waits for a guest, which must end by itself.
+/// Waits for a guest to end by itself.
 fn await_end(mut child: Child) -> Result<(), String> {
     let begin = Instant::now();
     loop {

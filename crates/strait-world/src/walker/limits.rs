@@ -1,4 +1,4 @@
-//! Limits: a process changes what it holds for its peers while it runs.
+//! Limits: a running process changes its limits on everything held for its peers.
 
 use std::path::Path;
 use std::sync::atomic::Ordering::SeqCst;

@@ -1,4 +1,4 @@
-//! Receiving, by every call that receives; each message must be the next of its stream, and is checked as a whole.
+//! Receiving, by every receiving call; each message must be the next of its stream, and is checked as a whole.
 
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
@@ -187,8 +187,8 @@ impl Walker {
         self.take_received(at, over, patience, received.map(|message| vec![message]))
     }
 
-    /// Takes the messages that a call received at the end with index `at`. Returns `false` if there was none, or if
-    /// the end was closed.
+    /// Takes the messages received by a call at the end with index `at`. Returns `false` if there was none, or if the
+    /// end was closed.
     fn take_received(&mut self, at: usize, over: u64, patience: Duration, received: Result<Vec<Parts>, Error>) -> bool {
         let end = self.held[at].end;
         match received {
@@ -211,8 +211,8 @@ impl Walker {
         }
     }
 
-    /// Puts a message back, so that the next call receives it again. Returns messages that could not be put back,
-    /// which count as received.
+    /// Puts a message back, so that the next call receives it again. Returns messages that could not be put back; these
+    /// count as received.
     fn put_back(&mut self, end: u32, channel: &Channel, message: Message) -> Vec<Message> {
         let over = self.life.shortages_over();
         let about = About { call: Call::PutBack, end, number: 0 };
@@ -327,10 +327,10 @@ impl Walker {
         }
     }
 
-    /// Returns whether this process may have lost handles of messages that came over `end`, because this process
-    /// holds many descriptors: few are left, or the library reports its limit for the peer as reached
-    /// (`docs/reference/limits.md`: descriptors over the limit are closed, and their message reports the loss). An
-    /// end can also bring messages whose handles were lost before.
+    /// Returns whether this process may have lost handles of messages over `end` for holding many descriptors: few are
+    /// left, or the library reports its limit for the peer as reached (`docs/reference/limits.md`: descriptors over the
+    /// limit are closed, and their message reports the loss). An end can also bring messages whose handles were lost
+    /// before.
     fn may_lose_handles(&self, end: u32) -> bool {
         let reached = |held: &Held| {
             let usage = held.channel.peer_usage().ok().flatten();

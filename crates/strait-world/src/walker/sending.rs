@@ -22,7 +22,7 @@ fn send_vectored(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadline
     channel.send_by(Outgoing::vectored(&parts).handles(handles), deadline)
 }
 
-/// Returns whether the reservation or draft that sends `bytes` owns the channel, instead of borrowing it.
+/// Returns whether the reservation or draft for `bytes` owns the channel, instead of borrowing it.
 fn keeps_channel(bytes: &[u8]) -> bool {
     bytes.len().is_multiple_of(2)
 }
@@ -135,7 +135,7 @@ fn send_forwarded(channel: &Channel, bytes: &[u8], handles: Vec<Handle>, deadlin
     forward(far.try_recv().map_err(|error| SendError { error, handles: Vec::new() })?)
 }
 
-/// A value, which stays an object while it is sent within one process.
+/// A value; stays an object when sent within one process.
 struct Whole {
     bytes: Vec<u8>,
     handles: Vec<Handle>,
@@ -340,7 +340,7 @@ impl Walker {
         }
     }
 
-    /// Moves a channel into memory that only its two processes have.
+    /// Moves a channel into private memory of its two processes.
     pub(super) fn rehome(&mut self) {
         let Some(at) = self.pick(|_| true) else { return };
         let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));

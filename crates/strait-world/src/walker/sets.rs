@@ -51,7 +51,7 @@ impl Walker {
         let added = self.timed(about, Duration::ZERO, add, said);
         match added {
             Ok(()) => self.held[at].registration = registration,
-            // An end that came back from a failed send is still in its wait set.
+            // An end returned by a failed send is still in its wait set.
             Err(Error::InSet) => return self.remove(set, at),
             Err(_) => {}
         }

@@ -22,7 +22,7 @@ use crate::worker::excused;
 /// The lowest class of ends that carry no ends.
 const HIGHEST_CARRIER: u64 = 3;
 
-/// Long enough for the controller to notice a thread that sleeps although a message is there.
+/// Long enough for the controller to notice a thread asleep beside a message.
 pub(super) const ENOUGH: Duration = Duration::from_secs(2);
 
 /// Records that the task was woken.
@@ -88,7 +88,7 @@ impl Walker {
         }
     }
 
-    /// Sends the end that this thread took last over a channel of a lower class.
+    /// Sends the last end taken by this thread over a channel of a lower class.
     fn send_last_end(&mut self) {
         let Some(rider) = self.held.pop() else { return };
         let class = if self.may_ride(&rider, 0) { self.class(&rider) } else { 0 };
@@ -106,7 +106,7 @@ impl Walker {
             Ok(channel) => Some(channel),
             Err(error) => {
                 self.book(end).put(Place::Closed);
-                // An end that came back from a failed send is still in its wait set.
+                // An end returned by a failed send is still in its wait set.
                 let may_be = matches!(error, Error::InSet | Error::PeerClosed);
                 if !may_be && !self.passes(end, over, Duration::ZERO, error) {
                     self.wrong(end, &format!("entering a reactor says {error:?}"));

@@ -57,7 +57,7 @@ impl Walker {
         }
     }
 
-    /// Rearms some of the members that the set has reported.
+    /// Rearms some of the members reported by the set.
     pub(super) fn rearm_some(&mut self, set: &WaitSet) {
         for at in 0..self.held.len() {
             if self.held[at].registration != (Registration::OneShot { armed: false }) || self.random.one_in(2) {
@@ -87,7 +87,7 @@ impl Walker {
         }
     }
 
-    /// Removes an end that came back from a failed send, and is still in its set, from the set.
+    /// Removes an end returned by a failed send from its set, if the end is still there.
     pub(super) fn remove(&mut self, set: &WaitSet, at: usize) {
         let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));
         let about = About { call: Call::Remove, end, number: 0 };
