@@ -1,7 +1,7 @@
 //! Reuses the memory of arrays.
 //!
-//! The kernel clears each page that a process first touches, which takes longer than copying a page. So the buffers
-//! of large arrays are retained, and reused once no array refers to them.
+//! The kernel clears each page at a process's first access, which takes longer than copying a page. So the buffers of
+//! large arrays are retained, and reused once no array refers to them.
 
 use std::cell::Cell;
 use std::sync::Mutex;
@@ -12,9 +12,9 @@ use pyo3::types::PyByteArray;
 
 use crate::sync::lock;
 
-/// The least and the greatest size in bytes of a buffer that is kept.
+/// The least and the greatest size in bytes of a kept buffer.
 const KEPT: std::ops::RangeInclusive<usize> = 1 << 16..=4 << 20;
-/// The greatest number of buffers that are kept.
+/// The greatest number of kept buffers.
 const MOST: usize = 4;
 /// The greatest capacity of the kept memory of messages.
 const MOST_BYTES: usize = 8 << 20;
@@ -76,7 +76,7 @@ fn is_unused(buffer: &Py<PyByteArray>) -> bool {
     references == 1
 }
 
-/// Retains a new buffer for later. If all places are taken, it replaces the oldest unused buffer.
+/// Retains a new buffer for later. If all places are taken, replaces the oldest unused buffer.
 fn keep(buffer: Bound<'_, PyByteArray>) -> Bound<'_, PyByteArray> {
     if KEPT.contains(&buffer.len()) {
         let mut buffers = lock(&BUFFERS);

@@ -16,14 +16,14 @@ use crate::sync::lock;
 use crate::waiting::{self, Timeout};
 
 /// An end of a connection for calls: each side may call the other, in any number of threads. Takes the end out of
-/// `connection`; the other side makes a `Caller` of its end too.
+/// `connection`; the other side makes a `Caller` of its end, too.
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct Caller {
     end: Mutex<Option<Arc<CallEnd>>>,
     settings: Settings,
 }
 
-/// A request of the other side. If it is dropped without a reply, the caller gets `NotAnswered`.
+/// A request of the other side. If the request is dropped without a reply, the caller gets `NotAnswered`.
 #[pyclass(frozen, module = "strait")]
 pub(crate) struct Request {
     request: Mutex<Option<(Option<strait::Message>, strait::call::Replier)>>,
@@ -175,8 +175,8 @@ impl Caller {
         }
     }
 
-    /// Answers each request with what `handler` returns for its object, until the other side closes. If the handler
-    /// raises an exception, the caller gets `NotAnswered`, and this call raises the exception.
+    /// Calls `handler` with the object of each request, and replies with the result, until the other side closes. If
+    /// the handler raises an exception, the caller gets `NotAnswered`, and this function raises the exception.
     fn serve(&self, py: Python<'_>, handler: &Bound<'_, PyAny>) -> PyResult<()> {
         loop {
             let request = match self.next_request(py, None) {
@@ -191,20 +191,20 @@ impl Caller {
         }
     }
 
-    /// The number of calls of this side that have no answer yet.
+    /// The number of unanswered calls of this side.
     #[getter]
     fn under_way(&self, py: Python<'_>) -> PyResult<usize> {
         Ok(self.get(py)?.under_way())
     }
 
-    /// The numbers of calls that this side has made, of requests that it has received, and of late and unknown answers.
+    /// The numbers of calls of this side, of received requests, and of late and unknown answers.
     #[getter]
     fn counters(&self, py: Python<'_>) -> PyResult<(u64, u64, u64, u64)> {
         let CallCounters { calls, requests, late, unknown, .. } = self.get(py)?.counters();
         Ok((calls, requests, late, unknown))
     }
 
-    /// The process at the other end; `None` as long as that is not known.
+    /// The process at the other end; `None` while unknown.
     #[getter]
     fn peer(&self, py: Python<'_>) -> PyResult<Option<Peer>> {
         let peer = self.get(py)?.channel().peer().map_err(|error| errors::raise(py, error))?;

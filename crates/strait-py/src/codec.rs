@@ -21,7 +21,7 @@ pub(crate) use encoder::{Encoded, encode};
 /// The greatest depth of lists, dictionaries and sets in each other.
 const MAX_DEPTH: usize = 64;
 
-/// The maximum number of arrays of a message in regions of their own. Further arrays are in the bytes of the message.
+/// The maximum number of arrays of a message in separate regions. Further arrays are in the bytes of the message.
 pub(crate) const MAX_REGIONS: usize = 32;
 
 /// The first bytes of the first message of a typed channel. The number of its codec follows.
@@ -31,11 +31,10 @@ const FIRST_FIXED: usize = 32;
 /// The number of the codec MsgPack.
 const MSGPACK: u8 = 2;
 
-/// The maximum number of first messages that one call skips. Each process that has held the other end has sent at
-/// most one.
+/// The maximum number of first messages skipped by one call. Each earlier holder of the other end has sent at most one.
 pub(crate) const MOST_FIRST: usize = 64;
 
-/// Returns the exception for a peer that sends nothing but first messages.
+/// Returns the exception for a peer that sends only first messages.
 pub(crate) fn too_many_first(py: Python<'_>) -> PyErr {
     errors::named(py, "Malformed", format!("{MOST_FIRST} messages in a row have no object, but begin a typed channel"))
 }
@@ -44,7 +43,7 @@ pub(crate) fn too_many_first(py: Python<'_>) -> PyErr {
 mod extension {
     /// A handle: its index in the message as a MessagePack integer.
     pub(super) const HANDLE: i8 = 1;
-    /// An array: a MessagePack array of the type of its elements, its shape, its order and its bytes.
+    /// An array: a MessagePack array: type of the elements, shape, order and bytes.
     pub(super) const ARRAY: i8 = 2;
     /// A set: its members as a MessagePack array.
     pub(super) const SET: i8 = 3;
@@ -68,7 +67,7 @@ pub(crate) fn dumps<'py>(obj: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes
     Err(crate::errors::named(obj.py(), "NotPlain", "handles travel in messages only: use Connection.send".to_owned()))
 }
 
-/// Returns the object whose bytes `dumps` made.
+/// Returns the object of bytes made by `dumps`.
 #[pyfunction]
 pub(crate) fn loads(py: Python<'_>, data: &[u8]) -> PyResult<Py<PyAny>> {
     decode(py, data, Vec::new(), Mode::default())
@@ -100,7 +99,7 @@ impl Settings {
         Ok(())
     }
 
-    /// Warns if a peer could run code here and is no child of this process.
+    /// Warns if a peer could run code here and is not a child of this process.
     pub(crate) fn warn(&self, py: Python<'_>) -> PyResult<()> {
         let Some(codec) = &self.codec else { return Ok(()) };
         let unpickles = codec.bind(py).getattr_opt("unpickles")?;
@@ -138,8 +137,9 @@ impl Settings {
         decode(py, bytes, Vec::new(), Mode { trust: self.trust, writable }).map(Some)
     }
 
-    /// Returns whether a message is the one with which a typed channel of `strait-typed` begins, and has no object. Its
-    /// names and keys of Rust types mean nothing here. Raises `Malformed` if it names another codec than this one.
+    /// Returns whether a message is the first message of a typed channel of `strait-typed`, without an object. The
+    /// names and keys of Rust types in the message mean nothing here. Raises `Malformed` if the message names another
+    /// codec.
     ///
     /// No object of a codec of this package has such bytes: MessagePack has only one byte in an object that begins with
     /// the byte F5, and JSON has no such byte.
@@ -172,7 +172,7 @@ impl Settings {
         Err(errors::named(py, "Malformed", text))
     }
 
-    /// Returns the object of a message. Its arrays are writable, or read-only.
+    /// Returns the object of a message. The arrays of the object are writable, or read-only.
     pub(crate) fn decode(&self, py: Python<'_>, mut message: strait::Message, writable: bool) -> PyResult<Py<PyAny>> {
         if let Some(codec) = &self.codec {
             return Ok(codec.bind(py).call_method1("loads", (Message::new(py, message),))?.unbind());

@@ -22,15 +22,15 @@ use crate::waiting::{self, Timeout};
 use crate::watch::Watch;
 use crate::{buffers, errors};
 
-/// The maximum number of further messages that one call receives.
+/// The maximum number of further messages received by one call.
 const MOST_AT_ONCE: usize = 1 << 16;
 
-/// The longest message that is sent with the interpreter lock held.
+/// The longest message sent with the interpreter lock held.
 const QUICK_SEND: usize = 1 << 14;
-/// The longest message that is received with the interpreter lock held.
+/// The longest message received with the interpreter lock held.
 const QUICK_RECEIVE: usize = 1 << 10;
 
-/// An end of a channel. Any number of threads may use it at once.
+/// An end of a channel. Any number of threads may use a connection at once.
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct Connection {
     end: Mutex<End>,
@@ -41,12 +41,12 @@ pub(crate) struct Connection {
     #[pyo3(get)]
     writable: bool,
     settings: Settings,
-    /// The number of arrays that `send` has copied into regions.
+    /// The number of arrays copied into regions by `send`.
     copied: AtomicU64,
 }
 
 enum End {
-    /// An end that no process has used yet, as far as this process can tell.
+    /// An end that, as far as this process can tell, no process has used yet.
     Unopened(Unopened),
     Open {
         channel: Arc<Held<Channel>>,
@@ -67,7 +67,7 @@ enum Unusable {
 
 impl End {
     fn open(channel: Channel) -> Self {
-        // An interrupter ends only waits that begin after the interrupter was made, so it is made before any wait.
+        // An interrupter ends only waits that begin after its making, so the interrupter is made before any wait.
         let _ = channel.interrupter();
         Self::Open { channel: Arc::new(Held::new(channel)), set: None }
     }
@@ -130,7 +130,7 @@ impl Connection {
         }
     }
 
-    /// Returns whether this end cannot be opened because its peer has closed the other end.
+    /// Returns whether this end cannot be opened because the peer has closed the other end.
     fn is_closed_by_peer(&self) -> bool {
         matches!(self.opened(), Err(Unusable::NotOpened(OpenError::Failed(Error::PeerClosed))))
     }
@@ -172,7 +172,7 @@ impl Connection {
         }
     }
 
-    /// Puts the end back, since it was not sent.
+    /// Puts the end back after a failed send.
     pub(crate) fn restore(&self, handle: Handle) {
         if let Some(channel) = handle.into_channel() {
             *lock(&self.end) = End::open(channel);
@@ -254,7 +254,7 @@ impl Connection {
             _ => return Ok(None),
         };
         let mut buffer = [0; QUICK_RECEIVE];
-        // The usual way finds again what this call does not receive, and every error.
+        // A message that this call does not receive, and every error, is found again on the usual path.
         let Ok(Some(len)) = channel.try_recv_bytes(&mut buffer) else { return Ok(None) };
         drop(channel);
         if is_watched {
@@ -304,7 +304,7 @@ pub(crate) fn writable_room<'py>(buffer: &Bound<'py, PyAny>, offset: usize) -> P
     Ok((view, room))
 }
 
-/// Returns the part of `bytes` that an offset and a size select.
+/// Returns the part of `bytes` selected by an offset and a size.
 fn part(bytes: &[u8], offset: usize, size: Option<usize>) -> PyResult<&[u8]> {
     let end = size.map_or(Some(bytes.len()), |size| offset.checked_add(size));
     end.and_then(|end| bytes.get(offset..end)).ok_or_else(|| {
@@ -328,7 +328,7 @@ impl Connection {
         sent
     }
 
-    /// Receives an object in the connection's codec. Unless `writable`, its arrays are read-only.
+    /// Receives an object in the connection's codec. Unless `writable` is set, arrays in the object are read-only.
     #[pyo3(signature = (*, timeout=None, writable=true))]
     fn recv(&self, py: Python<'_>, timeout: Option<f64>, writable: bool) -> PyResult<Py<PyAny>> {
         let timeout = Timeout::of(timeout)?;
@@ -346,7 +346,7 @@ impl Connection {
         Err(codec::too_many_first(py))
     }
 
-    /// Sends bytes, and handles with them.
+    /// Sends bytes and handles.
     #[pyo3(signature = (data, offset=0, size=None, *, handles=None, timeout=None))]
     fn send_bytes(
         &self,
@@ -403,7 +403,7 @@ impl Connection {
         }
     }
 
-    /// Receives at least one and at most `n` messages, and returns their bytes. Closes the handles that came with them.
+    /// Receives at least one and at most `n` messages, and returns their bytes. Closes the handles of the messages.
     #[pyo3(signature = (n, *, timeout=None))]
     fn recv_many<'py>(&self, py: Python<'py>, n: usize, timeout: Option<f64>) -> PyResult<Vec<Bound<'py, PyBytes>>> {
         if n == 0 {
@@ -412,7 +412,7 @@ impl Connection {
         let mut all = vec![self.receive(py, Timeout::of(timeout)?)?];
         let channel = self.channel(py)?;
         let mut slots: Vec<_> = std::iter::repeat_with(strait::Message::new).take((n - 1).min(MOST_AT_ONCE)).collect();
-        // Messages that came before an error are returned; the next call raises the error.
+        // Messages received before an error are returned; the next call raises the error.
         let more = if slots.is_empty() { 0 } else { channel.recv_many(&mut slots, Deadline::NOW).unwrap_or(0) };
         slots.truncate(more);
         all.append(&mut slots);
@@ -420,7 +420,7 @@ impl Connection {
         Ok(all.iter().map(|message| PyBytes::new(py, message.bytes())).collect())
     }
 
-    /// Returns memory of `nbytes` bytes to fill in place and send. With `dtype`, the memory is an array of that many
+    /// Returns memory of `nbytes` bytes to fill in place and send. With `dtype`, the memory is an array of `nbytes`
     /// bytes, and is sent as an object without a copy.
     #[pyo3(signature = (nbytes, dtype=None))]
     fn reserve<'py>(
@@ -433,21 +433,21 @@ impl Connection {
         slf.py().import("strait._arrays")?.getattr("Reservation")?.call1((slf, nbytes, dtype))
     }
 
-    /// Ends the waits of other threads on this end, until `resume`: calls that wait now, and later calls that would have
-    /// to wait, raise `Interrupted`. Does not end `poll` and `strait.wait`.
+    /// Ends the waits of other threads on this end, until `resume`: waiting calls, and later calls that would have to
+    /// wait, raise `Interrupted`. Does not end `poll` and `strait.wait`.
     fn interrupt(&self, py: Python<'_>) -> PyResult<()> {
         self.channel(py)?.interrupter().interrupt();
         Ok(())
     }
 
-    /// Lets calls on this end wait again. A call that waits when `interrupt` and `resume` follow each other at once may
-    /// not notice; call this once the calls have ended.
+    /// Lets calls on this end wait again. If `interrupt` and `resume` follow each other at once, a waiting call may not
+    /// notice; so call `resume` only once the waiting calls have ended.
     fn resume(&self, py: Python<'_>) -> PyResult<()> {
         self.channel(py)?.interrupter().resume();
         Ok(())
     }
 
-    /// Moves the messages of this end to memory of this process's own link with the peer, if the end came by others.
+    /// If the end came through other processes, moves its messages to memory of this process's own link with the peer.
     #[pyo3(signature = (*, timeout=None))]
     fn rehome(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         let channel = self.channel(py)?;
@@ -455,9 +455,9 @@ impl Connection {
         moved.map_err(|error| self.failed(py, &channel, error))
     }
 
-    /// Reports that the peer has broken a protocol of the program. Closes the link with the peer, and with it all
-    /// connections that use it, if the peer's end has always been with the process at the other side of the link.
-    /// Returns "closed", "within", "brought" or "gone".
+    /// Reports that the peer has broken a protocol of the program. If the peer's end has always been in the peer
+    /// process, closes the link with the peer, and all connections over the link. Returns "closed", "within", "brought"
+    /// or "gone".
     fn report_bad(&self, py: Python<'_>, why: &str) -> PyResult<&'static str> {
         let channel = self.channel(py)?;
         let why = status::interned(why);
@@ -469,7 +469,7 @@ impl Connection {
         })
     }
 
-    /// What this end has to receive, and whether it has room to send.
+    /// The receivable messages of this end, and whether there is room to send.
     #[getter]
     fn status(&self, py: Python<'_>) -> PyResult<Status> {
         let channel = self.channel(py)?;
@@ -477,25 +477,25 @@ impl Connection {
         Ok(status.into())
     }
 
-    /// What this end has counted since it was made or received.
+    /// The counts of this end since it was made or received.
     #[getter]
     fn counters(&self, py: Python<'_>) -> PyResult<Counters> {
         Ok(Counters::new(self.channel(py)?.counters(), self.copied.load(Ordering::Relaxed)))
     }
 
-    /// Whether arrays may lie in memory that the peer can write to.
+    /// Whether arrays may lie in memory that is writable for the peer.
     #[getter]
     fn trust(&self) -> bool {
         self.settings.trust
     }
 
-    /// The codec that the program gave; `None` stands for `plain`.
+    /// The codec given by the program; `None` stands for `plain`.
     #[getter]
     fn codec(&self, py: Python<'_>) -> Option<Py<PyAny>> {
         self.settings.codec(py)
     }
 
-    /// Receives the bytes of a message, and closes the handles that came with it.
+    /// Receives the bytes of a message, and closes its handles.
     #[pyo3(signature = (maxlength=None, *, timeout=None))]
     fn recv_bytes<'py>(
         &self,
@@ -536,7 +536,7 @@ impl Connection {
         Ok(Message::new(py, self.receive(py, Timeout::of(timeout)?)?))
     }
 
-    /// Returns whether a call of `recv` would not wait, after waiting for that until the timeout.
+    /// Waits for a message until the timeout, and returns whether a call of `recv` would not wait.
     #[pyo3(signature = (timeout=Some(0.0)))]
     fn poll(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<bool> {
         let timeout = Timeout::of(timeout)?;
@@ -564,13 +564,13 @@ impl Connection {
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         match (self.set(py), self.unopened_parts(py)) {
             (Ok(set), _) => Ok(set.as_raw_fd()),
-            // The socket is readable, since its other end is closed.
+            // The socket is readable, since the other end is closed.
             (Err(_), Some((socket, _))) if self.is_closed_by_peer() => Ok(socket),
             (Err(error), _) => Err(error),
         }
     }
 
-    /// Closes this end, and tells the other end the reason. Ends the waits of other threads on this end. Does nothing
+    /// Closes this end, and gives the other end the reason. Ends the waits of other threads on this end. Does nothing
     /// the second time.
     #[pyo3(signature = (reason=0))]
     fn close(&self, py: Python<'_>, reason: u32) {
@@ -605,7 +605,7 @@ impl Connection {
         }
     }
 
-    /// Moves this end into a new object that may only receive, or only send.
+    /// Moves this end into a new object for receiving only, or for sending only.
     fn limited(&self, py: Python<'_>, readable: bool, writable: bool) -> Self {
         let end = match &mut *lock(&self.end) {
             // The end of a closed or moved connection stays as it is.
@@ -621,7 +621,7 @@ impl Connection {
         slf.py().import("strait._handover")?.call_method1("reduce", (slf,))
     }
 
-    /// The process at the other end; `None` as long as that is not known.
+    /// The process at the other end; `None` while unknown.
     #[getter]
     fn peer(&self, py: Python<'_>) -> PyResult<Option<Peer>> {
         let channel = self.channel(py)?;
@@ -629,7 +629,7 @@ impl Connection {
         Ok(peer.map(Peer::from))
     }
 
-    /// The reason that the other end gave when it closed; 0 if it gave none or is open.
+    /// The reason given by the other end when it closed; 0 without a reason, or while the other end is open.
     #[getter]
     fn close_reason(&self, py: Python<'_>) -> PyResult<u32> {
         Ok(self.channel(py)?.close_reason().unwrap_or(0))

@@ -1,4 +1,4 @@
-//! Arrays for other libraries, by DLPack: a capsule with a structure that names the memory and how it is read.
+//! Arrays for other libraries, by DLPack: a capsule with a structure that describes the memory and its layout.
 
 #![allow(unsafe_code)]
 
@@ -63,7 +63,7 @@ struct Versioned {
     tensor: Tensor,
 }
 
-/// What a structure points to.
+/// The target of the pointers in a structure.
 struct Kept {
     /// Keeps the memory.
     _buffer: PyBuffer<u8>,
@@ -94,7 +94,8 @@ unsafe extern "C" fn delete_versioned(managed: *mut Versioned) {
 
 /// Deletes the structure of a capsule that no library has taken: takers change the capsule's name.
 unsafe extern "C" fn delete_capsule(capsule: *mut ffi::PyObject) {
-    // SAFETY: the interpreter calls this with the capsule, whose pointer has the type that its name says.
+    // SAFETY: the interpreter calls this function with the capsule, whose pointer has the type named by the capsule's
+    // name.
     unsafe {
         if ffi::PyCapsule_IsValid(capsule, PLAIN.as_ptr()) == 1 {
             delete_plain(ffi::PyCapsule_GetPointer(capsule, PLAIN.as_ptr()).cast());
@@ -104,7 +105,7 @@ unsafe extern "C" fn delete_capsule(capsule: *mut ffi::PyObject) {
     }
 }
 
-/// Returns a capsule of DLPack with an array in the memory of a buffer. `code` and `size` are those of the elements.
+/// Returns a capsule of DLPack with an array in the memory of a buffer. `code` and `size` describe the elements.
 #[pyfunction]
 #[expect(clippy::too_many_arguments, reason = "the parts of an array, for the Python code of this package")]
 pub(crate) fn dlpack<'py>(

@@ -10,7 +10,7 @@ use strait::Handle;
 use crate::errors;
 use crate::sync::lock;
 
-/// A file descriptor that this object owns and closes. `File(f)` duplicates the descriptor of an open file, a socket or
+/// A file descriptor, owned and closed by this object. `File(f)` duplicates the descriptor of an open file, a socket or
 /// a number.
 #[pyclass(frozen, module = "strait")]
 pub(crate) struct File {
@@ -27,7 +27,7 @@ impl File {
         lock(&self.fd).take().map(Handle::Fd).ok_or_else(|| closed(py))
     }
 
-    /// Puts a handle back that was not sent.
+    /// Puts an unsent handle back.
     pub(crate) fn restore(&self, handle: Handle) {
         *lock(&self.fd) = handle.into_fd();
     }
@@ -44,7 +44,8 @@ fn duplicate(number: RawFd) -> PyResult<OwnedFd> {
         return Err(PyOSError::new_err((rustix::io::Errno::BADF.raw_os_error(), "a descriptor is not negative")));
     }
     // SAFETY: the number is not -1. The descriptor is used for the one system call below, which fails with EBADF if the
-    // number is no open descriptor. A program that closes it at the same time gets a duplicate of what it has opened.
+    // number is not an open descriptor. If the program closes the descriptor at the same time, the result is a
+    // duplicate of the file that has the number now.
     let borrowed = unsafe { BorrowedFd::borrow_raw(number) };
     rustix::io::fcntl_dupfd_cloexec(borrowed, 0).map_err(|error| std::io::Error::from(error).into())
 }
@@ -65,12 +66,12 @@ impl File {
         of(file)
     }
 
-    /// Returns the number of the descriptor, which stays this object's.
+    /// Returns the number of the descriptor; this object still owns the descriptor.
     fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
         lock(&self.fd).as_ref().map(AsRawFd::as_raw_fd).ok_or_else(|| closed(py))
     }
 
-    /// Returns the number of the descriptor, which the caller now has to close.
+    /// Returns the number of the descriptor; now the caller has to close the descriptor.
     fn detach(&self, py: Python<'_>) -> PyResult<RawFd> {
         lock(&self.fd).take().map(IntoRawFd::into_raw_fd).ok_or_else(|| closed(py))
     }

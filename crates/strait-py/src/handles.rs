@@ -1,4 +1,4 @@
-//! Handles: what a message carries besides bytes, as Python objects.
+//! Handles: the parts of a message besides bytes, as Python objects.
 
 use std::sync::Mutex;
 
@@ -13,7 +13,7 @@ use crate::region::Region;
 use crate::streams::{Consumer, Producer};
 use crate::sync::lock;
 
-/// A received handle of a kind that this package cannot use yet. It can be sent on or closed.
+/// A received handle of a kind that this package cannot use yet. The handle can be sent on or closed.
 #[pyclass(frozen, module = "strait")]
 pub(crate) struct Opaque {
     handle: Mutex<Option<Handle>>,
@@ -136,7 +136,7 @@ pub(crate) fn take_all(py: Python<'_>, carriers: &[Carrier]) -> PyResult<Vec<Han
     Ok(taken)
 }
 
-/// Puts handles back that were not sent.
+/// Puts unsent handles back.
 pub(crate) fn restore_all(carriers: &[Carrier], handles: Vec<Handle>) {
     for (carrier, handle) in carriers.iter().zip(handles) {
         carrier.restore(handle);

@@ -12,7 +12,7 @@ use strait::task::AsyncChannel;
 use crate::errors;
 use crate::sync::lock;
 
-/// An end whose peer can be told a reason when the end closes.
+/// An end that can give its peer a reason when closing.
 pub(crate) trait CloseWith {
     fn close_with(self, reason: u32);
 }
@@ -29,7 +29,7 @@ impl CloseWith for AsyncChannel {
     }
 }
 
-/// An end held by every call that uses it. The last call to release the end closes it, and gives the reason.
+/// An end, held by every call on the end. The last call to release the end closes it, and gives the reason.
 pub(crate) struct Held<C: CloseWith> {
     end: Option<C>,
     reason: AtomicU32,
@@ -40,7 +40,7 @@ impl<C: CloseWith> Held<C> {
         Self { end: Some(end), reason: AtomicU32::new(0) }
     }
 
-    /// Sets the reason that the peer is told when the end closes.
+    /// Sets the reason for the peer when the end closes.
     pub(crate) fn set_reason(&self, reason: u32) {
         self.reason.store(reason, Ordering::Relaxed);
     }
@@ -79,7 +79,7 @@ impl<T> Slot<T> {
         lock(&self.0).clone().ok_or_else(|| closed(py))
     }
 
-    /// Takes the end out. If a call of another thread uses the end, the end stays, and this fails.
+    /// Takes the end out. Fails, and leaves the end, while a call of another thread uses the end.
     pub(crate) fn take(&self, py: Python<'_>) -> PyResult<T> {
         let mut slot = lock(&self.0);
         Arc::try_unwrap(slot.take().ok_or_else(|| closed(py))?).map_err(|end| {
@@ -88,8 +88,7 @@ impl<T> Slot<T> {
         })
     }
 
-    /// Empties the slot, and returns the end if there was an end. The end closes when the last call that uses it
-    /// returns.
+    /// Empties the slot, and returns the end if there was an end. The end closes when the last call on the end returns.
     pub(crate) fn close(&self) -> Option<Arc<T>> {
         lock(&self.0).take()
     }

@@ -1,7 +1,7 @@
 //! The native part of the Python package `strait-ipc`: connections, listeners, and the codec of objects.
 //!
 //! The Python sources in `python/strait` add the exceptions, the start of child processes, and waiting for several
-//! objects. Nothing here keeps a lock while it calls Python code.
+//! objects. No lock is held here during a call of Python code.
 
 mod buffers;
 mod calls;

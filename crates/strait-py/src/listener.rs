@@ -1,4 +1,4 @@
-//! Listeners: names under which other processes connect.
+//! Listeners: names for connecting processes.
 
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -31,7 +31,7 @@ pub(crate) struct Listener {
     watch: Mutex<Option<Arc<Watch>>>,
 }
 
-/// A token that lets one process connect to a listener, once.
+/// A token with which one process can connect to a listener, once.
 #[pyclass(frozen, module = "strait")]
 pub(crate) struct Invitation {
     invitation: strait::meet::Invitation,
@@ -61,7 +61,7 @@ impl Listener {
     }
 }
 
-/// Asks a policy of the program whether a process is let in. A policy that raises an exception refuses.
+/// Asks a policy of the program whether a process is let in. If the policy raises an exception, the process is refused.
 fn allows(policy: &Py<PyAny>, peer: strait::Peer) -> bool {
     let asked = Python::try_attach(|py| {
         let answer = policy.bind(py).call1((Peer::from(peer),)).and_then(|answer| answer.is_truthy());
@@ -125,7 +125,7 @@ impl Listener {
         Ok(Self { listener, address: name.to_owned(), settings, last_accepted, watch })
     }
 
-    /// Returns the connection to the next process that connects; waits for that process until the timeout.
+    /// Returns the connection to the next connecting process; waits for that process until the timeout.
     #[pyo3(signature = (timeout=None))]
     fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Connection> {
         let timeout = Timeout::of(timeout)?;
@@ -136,7 +136,8 @@ impl Listener {
                 Err(failed) if failed.error == Error::WouldBlock && !matches!(timeout, Timeout::Now) => {}
                 Err(failed) => return Err(errors::raise_meeting(py, &failed)),
             }
-            // Only the wait set is held while this thread waits. So a close by another thread removes the name at once.
+            // During the wait, this thread holds only the wait set. So a close by another thread removes the name at
+            // once.
             let watch = self.watch(&listener).map_err(|error| errors::raise(py, error))?;
             drop(listener);
             // A close after this call ends the wait.
@@ -148,7 +149,7 @@ impl Listener {
         }
     }
 
-    /// Returns an invitation that is valid for a number of seconds.
+    /// Returns an invitation, valid for a number of seconds.
     fn invite(&self, py: Python<'_>, valid_for: f64) -> PyResult<Invitation> {
         let valid_for = Duration::try_from_secs_f64(valid_for)
             .map_err(|error| PyValueError::new_err(format!("valid_for={valid_for}: {error}")))?;
@@ -156,13 +157,13 @@ impl Listener {
         Ok(Invitation { invitation, settings: self.settings.clone_ref(py) })
     }
 
-    /// The process that was accepted last; `None` before the first.
+    /// The last accepted process; `None` before the first.
     #[getter]
     fn last_accepted(&self) -> Option<Peer> {
         lock(&self.last_accepted).map(Peer::from)
     }
 
-    /// Returns a descriptor that is readable whenever a process may wait to be accepted. Do not read from it.
+    /// Returns a descriptor, readable whenever a process may wait to be accepted. Do not read from it.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         Ok(self.get(py)?.as_raw_fd())
     }

@@ -1,4 +1,4 @@
-//! Functions that make connections.
+//! Functions for making connections.
 
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
@@ -63,8 +63,8 @@ fn connect_by(py: Python<'_>, connector: &Connector, name: &str, deadline: Deadl
     }
 }
 
-/// Returns the connection to the process that started this one with `strait.spawn`, or with the same call in Rust, C or
-/// C++. A process can call this once.
+/// Returns the connection to the parent process, which started this process with `strait.spawn`, or with the
+/// corresponding call in Rust, C or C++. A process can call this function once.
 #[pyfunction]
 #[pyo3(signature = (**options))]
 pub(crate) fn parent(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<Connection> {
@@ -73,8 +73,8 @@ pub(crate) fn parent(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyR
     Ok(Connection::with(channel, settings))
 }
 
-/// Connects to the listener that has invited this process. Reads the invitation, one line, from the standard input. A
-/// process can do this once.
+/// Connects to the inviting listener. Reads the invitation, one line, from the standard input. A process can call this
+/// function once.
 #[pyfunction]
 #[pyo3(signature = (*, timeout=None, **options))]
 pub(crate) fn invited(
@@ -89,7 +89,7 @@ pub(crate) fn invited(
     Ok(Connection::with(channel, settings))
 }
 
-/// What a new process has to inherit to be the other end of a connection.
+/// The inheritance by which a new process gets the other end of a connection.
 #[pyclass(frozen, module = "strait._native")]
 pub(crate) struct Inheritance {
     inheritance: Mutex<Option<meet::Inheritance>>,
@@ -114,7 +114,7 @@ impl Inheritance {
     }
 }
 
-/// Returns an end of a connection to a process that is about to be started, with what that process has to inherit.
+/// Returns an end of a connection to a process about to be started, with the inheritance of the process.
 #[pyfunction]
 #[pyo3(signature = (**options))]
 pub(crate) fn inherit(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyResult<(Connection, Inheritance)> {

@@ -1,4 +1,4 @@
-//! The memory of arrays: private to this process, at one address as long as its object lives.
+//! The memory of arrays: private to this process, at one address for the life of the object.
 
 use std::ffi::c_int;
 use std::ops::Range;
@@ -15,8 +15,8 @@ use crate::errors;
 use crate::region::Region;
 use crate::sync::lock;
 
-/// The memory of an array, as a buffer. Unless the program asks for shared memory, only this process can write to it. `Memory(size)` makes memory of zeros that can be sealed into a
-/// region without a copy.
+/// The memory of an array, as a buffer. Unless the program asks for shared memory, only this process can write to the
+/// memory. `Memory(size)` makes memory of zeros, to be sealed into a region without a copy.
 ///
 /// NumPy keeps the address of an array's memory and a reference to this object, but no buffer of it. So the memory is
 /// unmapped when the object goes, never before.
@@ -29,13 +29,13 @@ pub(crate) struct Memory {
 }
 
 enum Held {
-    /// Memory of process `pid`, which no other process has.
+    /// Memory of process `pid` alone.
     Filling { writer: RegionWriter, pid: u32 },
     /// A private copy of a sealed region. Held for its drop.
     Private { _copy: RegionCopy },
-    /// A sealed region from `offset` on, which nobody can change. The view is held for its drop.
+    /// An unchangeable, sealed region, from `offset` on. The view is held for its drop.
     Viewed { _view: RegionView, region: strait::region::Region, offset: usize },
-    /// A region that other processes may write to. The map is held for its drop.
+    /// A region that is writable for other processes. The map is held for its drop.
     Shared { _map: RegionMap, region: strait::region::Region, offset: usize },
     /// The state during a call of `seal`, which holds the lock.
     Sealing,
@@ -48,13 +48,13 @@ impl Memory {
         Self { base, len, readonly: false, held: Mutex::new(Held::Private { _copy: copy }) }
     }
 
-    /// Makes the memory of an array that is read-only. `view` begins at `offset` of `region`.
+    /// Makes the memory of a read-only array. `view` begins at `offset` of `region`.
     pub(crate) fn viewed(view: RegionView, region: strait::region::Region, offset: usize) -> Self {
         let (base, len) = (AtomicPtr::new(view.as_ptr().cast_mut()), view.len());
         Self { base, len, readonly: true, held: Mutex::new(Held::Viewed { _view: view, region, offset }) }
     }
 
-    /// Maps a range of a region that other processes may write to at any time, for a program that trusts these.
+    /// Maps a range of a region that is writable for other processes, for a program that trusts these processes.
     pub(crate) fn shared(
         region: strait::region::Region,
         range: Range<usize>,
@@ -71,7 +71,7 @@ impl Memory {
         Self { base, len, readonly: false, held: Mutex::new(Held::Filling { writer, pid: std::process::id() }) }
     }
 
-    /// Seals memory that was not sealed before, at its address. Returns `None` if it was.
+    /// Seals unsealed memory, at its address. Returns `None` for sealed memory.
     fn seal_in_place(&self) -> Result<Option<strait::region::Region>, RegionError> {
         let mut held = lock(&self.held);
         let (writer, pid) = match std::mem::replace(&mut *held, Held::Sealing) {
@@ -98,7 +98,7 @@ impl Memory {
         }
     }
 
-    /// Fails in a child of `fork` that does not have the memory.
+    /// Fails in a child of `fork` without the memory.
     fn check(&self) -> PyResult<()> {
         match &*lock(&self.held) {
             Held::Filling { pid, .. } if *pid != std::process::id() => Err(PyBufferError::new_err(
@@ -119,8 +119,8 @@ impl Memory {
         Ok(Self::filling(writer))
     }
 
-    /// Returns the region in which the memory lies, and the place of its first byte there. Returns `None` for memory
-    /// that is private to this process.
+    /// Returns the region of the memory, and the place of the memory's first byte there. Returns `None` for private
+    /// memory of this process.
     fn region(&self) -> Option<(Region, usize)> {
         match &*lock(&self.held) {
             Held::Viewed { region, offset, .. } | Held::Shared { region, offset, .. } => {
@@ -136,15 +136,15 @@ impl Memory {
         self.readonly
     }
 
-    /// Seals the memory, and returns a region of its bytes that no process can ever change. The memory stays at its
-    /// address, private to this process. Returns `None`, and does nothing, after the first time: the memory may have
-    /// changed since.
+    /// Seals the memory, and returns a region of its bytes, unchangeable for ever. The memory stays at its address,
+    /// private to this process. Returns `None`, and does nothing, after the first time: the memory may have changed
+    /// since.
     fn seal(&self, py: Python<'_>) -> PyResult<Option<Region>> {
         let sealed = py.detach(|| self.seal_in_place()).map_err(|error| errors::raise_region(py, &error))?;
         Ok(sealed.map(Region::new))
     }
 
-    /// Makes the memory of a child of `fork` that has just begun, which has not inherited it: private memory at the same
+    /// Makes the memory in a new child of `fork`, which has not inherited the memory: private memory at the same
     /// address, with a copy of the bytes. Returns whether the memory can be used now.
     fn copy_in_child(&self) -> bool {
         // Another thread of the parent may have held the lock, for a call of `seal`.
@@ -184,9 +184,9 @@ impl Memory {
         memory.check()?;
         let base = memory.base.load(Ordering::Relaxed);
         // SAFETY: the interpreter gives a buffer to fill in. The memory is mapped for reading and writing as long as
-        // the object lives (for reading only if it is `readonly`), to which the buffer gets a reference. Only this process
-        // can write to it: it is private, sealed, or no other process has it; or the program trusts the processes that
-        // share it. If a call loses the mapping, `seal_in_place` ends the process.
+        // the object lives (for reading only if `readonly`), and the buffer gets a reference to the object. Only this
+        // process can write to the memory: the memory is private, sealed, or in no other process; or the program trusts
+        // all processes with the memory. If a call loses the mapping, `seal_in_place` ends the process.
         unsafe { fill(&slf, view, base, memory.len, memory.readonly, flags) }
     }
 

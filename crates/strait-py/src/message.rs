@@ -44,7 +44,7 @@ impl Message {
         Ok(lock(&self.handles).get_or_insert(list).clone_ref(py))
     }
 
-    /// Closes the handles that the program has not taken from the list or used.
+    /// Closes all handles that the program has neither taken from the list nor used.
     fn close(&self, py: Python<'_>) -> PyResult<()> {
         for handle in self.handles(py)?.bind(py).iter() {
             if handle.hasattr("close")? {
@@ -64,7 +64,7 @@ impl Message {
     }
 }
 
-/// The process at the other end of a connection, as the kernel named it.
+/// The process at the other end of a connection, by the kernel's report.
 #[pyclass(frozen, get_all, module = "strait")]
 pub(crate) struct Peer {
     /// The process id; `None` if the kernel knows none here.
@@ -73,7 +73,7 @@ pub(crate) struct Peer {
     uid: u32,
     /// The group id.
     gid: u32,
-    /// Whether the process was alive when this object was made.
+    /// Whether the process was alive at the making of this object.
     is_alive: bool,
 }
 

@@ -9,7 +9,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyString};
 use strait::{Options, Wait};
 
-/// Returns the options that the keyword arguments of a call name, and the settings of the Python object.
+/// Returns the options from the keyword arguments of a call, and the settings of the Python object.
 pub(crate) fn all(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<(Options, Settings)> {
     let (mut options, mut settings) = (Options::new(), Settings::default());
     for (name, value) in keywords.into_iter().flatten() {
@@ -22,7 +22,7 @@ pub(crate) fn all(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<(Options, Se
     Ok((options, settings))
 }
 
-/// Returns the options that the keyword arguments of a call name.
+/// Returns the options from the keyword arguments of a call.
 pub(crate) fn of(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Options> {
     Ok(all(keywords)?.0)
 }

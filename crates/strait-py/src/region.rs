@@ -1,4 +1,4 @@
-//! Regions: shared memory as an object that messages carry.
+//! Regions: shared memory as an object in messages.
 
 use std::ffi::c_int;
 use std::os::fd::AsRawFd;
@@ -13,8 +13,8 @@ use strait::region::{Access, RegionError, RegionOptions, RegionView};
 use crate::memory::{self, Memory};
 use crate::{connection, errors};
 
-/// Shared memory of a fixed size that messages can carry. `Region(size)` makes a region of zeros that each holder can
-/// write.
+/// Shared memory of a fixed size, which can be sent in messages. `Region(size)` makes a region of zeros, writable for
+/// each holder.
 ///
 /// A sealed region never changes again, and is a read-only buffer. The bytes of any other region can be copied only,
 /// since another process may change them at any time.
@@ -30,7 +30,7 @@ impl Region {
         Self { region, view: OnceLock::new() }
     }
 
-    /// Returns a handle of this region, to be sent. This object stays as it is.
+    /// Returns a handle of this region, to be sent. This object does not change.
     pub(crate) fn handle(&self) -> Handle {
         self.region.clone().into()
     }
@@ -63,8 +63,8 @@ impl Region {
         detached(py, || options.create(size)).map(Self::new)
     }
 
-    /// Returns the region of a descriptor that is one: memory of a fixed size, made by `memfd_create`. The descriptor of
-    /// the open file, or with this number, is duplicated.
+    /// Returns the region of the descriptor of a region: memory of a fixed size, made by `memfd_create`. The descriptor
+    /// of the open file, or with this number, is duplicated.
     #[staticmethod]
     fn from_fd(py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<Self> {
         let fd = crate::file::of(file)?.take(py)?.into_fd();
@@ -73,7 +73,7 @@ impl Region {
         made.map(Self::new).map_err(|(error, _)| errors::raise_region(py, &error))
     }
 
-    /// Returns a sealed region that holds a copy of the bytes of a buffer.
+    /// Returns a sealed region with a copy of the bytes of a buffer.
     #[staticmethod]
     fn sealed(py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Self> {
         let data = connection::steady(data)?;
@@ -81,7 +81,7 @@ impl Region {
         detached(py, || strait::region::Region::sealed(bytes)).map(Self::new)
     }
 
-    /// What this process may do: "writable", "read-only" or "sealed".
+    /// The rights of this process: "writable", "read-only" or "sealed".
     #[getter]
     fn access(&self, py: Python<'_>) -> PyResult<&'static str> {
         match self.region.access().map_err(|error| errors::raise_region(py, &error))? {
@@ -91,7 +91,8 @@ impl Region {
         }
     }
 
-    /// Seals the region: no process can ever change it again. Raises `StillMapped` if a process maps it for writing.
+    /// Seals the region: no process can ever change the region again. Raises `StillMapped` if a process maps the region
+    /// for writing.
     fn seal(&self, py: Python<'_>) -> PyResult<()> {
         detached(py, || self.region.seal())
     }
@@ -101,31 +102,31 @@ impl Region {
         detached(py, || self.region.admit_no_writer())
     }
 
-    /// Returns a handle of the region that can only be read.
+    /// Returns a read-only handle of the region.
     fn reader(&self, py: Python<'_>) -> PyResult<Self> {
         detached(py, || self.region.reader()).map(Self::new)
     }
 
-    /// The name that was given when the region was made.
+    /// The name given at the making of the region.
     #[getter]
     fn name(&self) -> Option<String> {
         self.region.name()
     }
 
-    /// Returns the number of the descriptor, which stays this object's.
+    /// Returns the number of the descriptor; this object still owns the descriptor.
     fn fileno(&self) -> i32 {
         self.region.as_raw_fd()
     }
 
-    /// Maps the bytes as memory that other processes may write to at any time. Many operations of NumPy and others on
-    /// such memory can be led out of bounds by a process that writes to it, so the program has to trust every process
-    /// that has the region.
+    /// Maps the bytes as memory that is writable for other processes at any time. By writing to such memory, a process
+    /// can lead many operations of NumPy and other libraries out of bounds, so the program has to trust every process
+    /// with the region.
     fn trusted(&self, py: Python<'_>) -> PyResult<Memory> {
         detached(py, || Memory::shared(self.region.clone(), 0..self.region.len(), true))
     }
 
-    /// Returns an array over the bytes from `offset` on: a read-only one of a sealed region. Of a region that is not
-    /// sealed only with `trust`, since another process may write to it at any time.
+    /// Returns an array over the bytes from `offset` on: of a sealed region a read-only array. An unsealed region needs
+    /// `trust`, since another process may write to the region at any time.
     #[pyo3(signature = (shape, dtype, *, offset=0, order="C", trust=false))]
     fn array<'py>(
         slf: &Bound<'py, Self>,
@@ -138,8 +139,8 @@ impl Region {
         slf.py().import("strait._arrays")?.call_method1("of_region", (slf, shape, dtype, offset, order, trust))
     }
 
-    /// Maps the bytes of a sealed region as private memory of this process. What is written there changes no other
-    /// mapping of the region. Raises `NotSealed` if the region is not sealed.
+    /// Maps the bytes of a sealed region as private memory of this process. Writes there change no other mapping of the
+    /// region. Raises `NotSealed` if the region is not sealed.
     fn private(&self, py: Python<'_>) -> PyResult<Memory> {
         detached(py, || self.region.copy_on_write(..)).map(Memory::private)
     }

@@ -1,4 +1,4 @@
-//! What connections tell about themselves, and the limits of the process.
+//! The state and the counts of connections, and the limits of the process.
 
 use std::collections::HashSet;
 use std::sync::Mutex;
@@ -10,14 +10,14 @@ use strait::quota::{self, Resource};
 
 use crate::sync::lock;
 
-/// What a connection has to receive, and whether it has room to send.
+/// The receivable messages of a connection, and whether there is room to send.
 #[pyclass(frozen, get_all, module = "strait")]
 pub(crate) struct Status {
-    /// The number of messages that can be received.
+    /// The number of receivable messages.
     messages: u64,
     /// The number of their bytes.
     bytes: u64,
-    /// The number of messages that have arrived since the connection was made or received.
+    /// The number of arrived messages since the connection was made or received.
     arrived: u64,
     /// Whether a short message can be sent without waiting.
     has_room: bool,
@@ -43,7 +43,7 @@ impl Status {
     }
 }
 
-/// What a connection has counted since it was made or received.
+/// The counts of a connection since it was made or received.
 #[pyclass(frozen, get_all, module = "strait")]
 pub(crate) struct Counters {
     /// Messages sent.
@@ -54,9 +54,9 @@ pub(crate) struct Counters {
     bytes_sent: u64,
     /// Bytes received.
     bytes_received: u64,
-    /// Messages that did not fit into the ring.
+    /// Messages too large for the ring.
     out_of_line: u64,
-    /// Messages outside of the ring whose memory was used before.
+    /// Messages outside of the ring, in reused memory.
     pool_hits: u64,
     /// Sends that had to wait for room.
     stalls: u64,
@@ -68,7 +68,7 @@ pub(crate) struct Counters {
     grown: u64,
     /// How often a limit was reached.
     limits_reached: u64,
-    /// Arrays above 64 KiB that `send` has copied. Arrays of `strait.empty` that are sent for the first time are not.
+    /// Arrays above 64 KiB copied by `send`. The first send of an array of `strait.empty` copies nothing.
     copied: u64,
 }
 
@@ -105,8 +105,8 @@ fn resource(name: &str) -> PyResult<Resource> {
     })
 }
 
-/// Sets how much this process holds at most for one peer process, and for all processes of one user. What is not named
-/// keeps its limit. Links that exist keep the limits that they have.
+/// Sets the limits of this process for one peer process, and for all processes of one user. Unnamed limits do not
+/// change. Existing links keep their limits.
 #[pyfunction]
 #[pyo3(signature = (peer=None, user=None))]
 pub(crate) fn set_limits(peer: Option<&Bound<'_, PyDict>>, user: Option<&Bound<'_, PyDict>>) -> PyResult<()> {
@@ -121,26 +121,25 @@ pub(crate) fn set_limits(peer: Option<&Bound<'_, PyDict>>, user: Option<&Bound<'
     Ok(())
 }
 
-/// Sets the number of bytes of memory that this process keeps for large messages that it sends, over all connections.
+/// Sets the greatest number of bytes of memory kept by this process for sending large messages, over all connections.
 #[pyfunction]
 pub(crate) fn set_pool_limit(size: usize) {
     quota::set_pool_limit(size);
 }
 
-/// Returns the number of bytes of memory that this process keeps at most for large messages that it sends.
+/// Returns the greatest number of bytes of memory kept by this process for sending large messages.
 #[pyfunction]
 pub(crate) fn pool_limit() -> usize {
     quota::pool_limit()
 }
 
-/// Returns the number of bytes of memory that this process keeps now for large messages that it sends.
+/// Returns the present number of bytes of memory kept by this process for sending large messages.
 #[pyfunction]
 pub(crate) fn pool_held() -> usize {
     quota::pool_held()
 }
 
-/// Gives back the memory that this process keeps for large messages and that no message uses now. Returns the number of
-/// bytes given back.
+/// Gives back all unused memory kept by this process for large messages. Returns the number of bytes given back.
 #[pyfunction]
 pub(crate) fn trim(py: Python<'_>) -> usize {
     py.detach(quota::trim)

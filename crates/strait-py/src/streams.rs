@@ -15,15 +15,15 @@ use crate::sync::lock;
 use crate::waiting::{self, Timeout};
 use crate::{errors, options};
 
-/// The greatest number of bytes that a read takes memory for before it knows how many there are.
+/// The greatest number of bytes for which a read takes memory before the number of readable bytes is known.
 const PIECE: usize = 1 << 16;
 
-/// A pipe end that can be interrupted, watched and sent.
+/// A pipe end for interrupting, watching and sending.
 trait PipeEnd: Source + Into<Handle> + Sized {
     const INTEREST: Interest;
-    /// Returns what ends the waits of other threads.
+    /// Returns the interrupter for the waits of other threads.
     fn waits(&self) -> Interrupter;
-    /// Returns the end in a handle, if it is one of this kind.
+    /// Returns the end in a handle of this kind.
     fn of(handle: Handle) -> Option<Self>;
 }
 
@@ -63,12 +63,12 @@ enum State<E> {
     Moved,
 }
 
-/// The end of a data pipe that a Python object holds.
+/// The end of a data pipe in a Python object.
 struct Held<E>(Mutex<State<E>>);
 
 impl<E: PipeEnd> Held<E> {
     fn new(end: E) -> Self {
-        // An interrupter ends only waits that begin after its making, so it is made before any wait.
+        // An interrupter ends only waits that begin after its making, so the interrupter is made before any wait.
         let _ = end.waits();
         Self(Mutex::new(State::Open { end: Arc::new(end), set: None }))
     }
@@ -103,7 +103,7 @@ impl<E: PipeEnd> Held<E> {
         }
     }
 
-    /// Returns the wait set with this end, which is made when there is none.
+    /// Returns the wait set with this end, made at the first call.
     fn set(&self, py: Python<'_>) -> PyResult<Arc<WaitSet>> {
         let end = self.get(py)?;
         match &mut *lock(&self.0) {
@@ -182,13 +182,13 @@ impl<E: PipeEnd> Held<E> {
 }
 
 /// The two ends of a new data pipe with a buffer of `capacity` bytes: `producer, consumer = DataPipe(capacity)`. A pipe
-/// of elements of more than one byte is written and read in whole elements.
+/// with elements of several bytes is written and read in whole elements.
 #[pyclass(frozen, module = "strait")]
 pub(crate) struct DataPipe {
-    /// The end that writes.
+    /// The writing end.
     #[pyo3(get)]
     producer: Py<Producer>,
-    /// The end that reads.
+    /// The reading end.
     #[pyo3(get)]
     consumer: Py<Consumer>,
 }
@@ -221,7 +221,7 @@ impl DataPipe {
     }
 }
 
-/// The end of a data pipe that writes. Messages can carry it.
+/// The writing end of a data pipe. It can be sent in a message.
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct Producer {
     held: Held<DataProducer>,
@@ -243,7 +243,7 @@ impl Producer {
 
 #[pymethods]
 impl Producer {
-    /// Writes as many bytes as there is room for, at least one element, and returns their number.
+    /// Writes as many bytes as there is room for, at least one element, and returns the number.
     #[pyo3(signature = (data, *, timeout=None))]
     fn write(&self, py: Python<'_>, data: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<usize> {
         let data = steady(data)?;
@@ -253,7 +253,7 @@ impl Producer {
         written
     }
 
-    /// Writes all of the bytes at once, or none. Raises `OutOfRange` if they are more than the capacity.
+    /// Writes all of the bytes at once, or none. Raises `OutOfRange` if there are more bytes than the capacity.
     #[pyo3(signature = (data, *, timeout=None))]
     fn write_whole(&self, py: Python<'_>, data: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
         let data = steady(data)?;
@@ -263,13 +263,13 @@ impl Producer {
         written
     }
 
-    /// Ends the stream: the consumer reads what was written, and then its end.
+    /// Ends the stream: the consumer reads all written bytes, and then the end of the stream.
     #[pyo3(signature = (*, timeout=None))]
     fn finish(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<()> {
         self.held.wait(py, timeout, |end, deadline| end.finish(deadline))
     }
 
-    /// The number of bytes that can be written without waiting.
+    /// The number of bytes writable without waiting.
     #[getter]
     fn room(&self, py: Python<'_>) -> PyResult<usize> {
         self.held.get(py)?.room().map_err(|error| errors::raise(py, error))
@@ -297,7 +297,7 @@ impl Producer {
         Ok(self.held.set(py)?.as_raw_fd())
     }
 
-    /// Closes this end, which ends the stream. Ends the waits of other threads. Does nothing the second time.
+    /// Closes this end, and thereby ends the stream. Ends the waits of other threads. Does nothing the second time.
     fn close(&self, py: Python<'_>) {
         self.held.close(py);
     }
@@ -318,7 +318,7 @@ impl Producer {
     }
 }
 
-/// The end of a data pipe that reads. Messages can carry it.
+/// The reading end of a data pipe. It can be sent in a message.
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct Consumer {
     held: Held<DataConsumer>,
@@ -353,7 +353,7 @@ impl Consumer {
 #[pymethods]
 impl Consumer {
     /// Reads at most `size` bytes, as many as there are, at least one element. Returns no bytes at the end of the
-    /// stream. Without a size, reads what is there.
+    /// stream. Without a size, reads all available bytes.
     #[pyo3(signature = (size=None, *, timeout=None))]
     fn read<'py>(&self, py: Python<'py>, size: Option<usize>, timeout: Option<f64>) -> PyResult<Bound<'py, PyBytes>> {
         Ok(PyBytes::new(py, &self.some(py, size.unwrap_or(usize::MAX), timeout)?))
@@ -381,7 +381,7 @@ impl Consumer {
         Ok(bytes.len())
     }
 
-    /// Returns at most `size` bytes without removing them. Raises `WouldBlock` if there are none.
+    /// Returns at most `size` bytes, and leaves them in the pipe. Raises `WouldBlock` if there are none.
     fn peek<'py>(&self, py: Python<'py>, size: usize) -> PyResult<Bound<'py, PyBytes>> {
         let end = self.held.get(py)?;
         let mut out = vec![0; size.min(end.capacity())];
@@ -389,14 +389,14 @@ impl Consumer {
         Ok(PyBytes::new(py, &out[..peeked]))
     }
 
-    /// Removes at most `size` bytes that can be read without waiting, and returns their number.
+    /// Removes at most `size` bytes, without waiting, and returns the number.
     fn discard(&self, py: Python<'_>, size: usize) -> PyResult<usize> {
         let discarded = self.held.get(py)?.discard(size).map_err(|error| errors::raise(py, error));
         self.held.settle(py);
         discarded
     }
 
-    /// The number of bytes that can be read without waiting; 0 at the end of the stream too.
+    /// The number of bytes readable without waiting; 0 at the end of the stream too.
     #[getter]
     fn available(&self, py: Python<'_>) -> PyResult<usize> {
         self.held.get(py)?.available().map_err(|error| errors::raise(py, error))

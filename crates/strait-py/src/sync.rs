@@ -1,4 +1,4 @@
-//! Locks that are held for a few instructions.
+//! Locks held for a few instructions.
 
 use std::sync::{Mutex, MutexGuard, PoisonError};
 

@@ -21,14 +21,14 @@ use crate::streams::{Consumer, Producer};
 use crate::sync::lock;
 use crate::tasks::{Callback, Reactor};
 
-/// The maximum number of bytes that one attempt reads.
+/// The maximum number of bytes read by one attempt.
 const PIECE: usize = 1 << 16;
 
 fn waker(callback: Py<PyAny>) -> Waker {
     Arc::new(Callback(callback)).into()
 }
 
-/// The end of a data pipe that writes, in an event loop. One task at a time may make attempts.
+/// The writing end of a data pipe, in an event loop. One task at a time may make attempts.
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct AsyncProducerEnd {
     end: Slot<AsyncProducer>,
@@ -50,7 +50,7 @@ impl AsyncProducerEnd {
         Ok(Self { end: Slot::new(end), waker: waker(callback) })
     }
 
-    /// Writes as many bytes as there is room for, and returns their number; `None` if there is no room.
+    /// Writes as many bytes as there is room for, and returns the number; `None` if there is no room.
     fn poll_write(&self, py: Python<'_>, data: &Bound<'_, PyAny>) -> PyResult<Option<usize>> {
         let data = connection::steady(data)?;
         match self.end.get(py)?.poll_write(&mut Context::from_waker(&self.waker), data.as_bytes()) {
@@ -86,7 +86,7 @@ impl AsyncProducerEnd {
     }
 }
 
-/// The end of a data pipe that reads, in an event loop. One task at a time may make attempts.
+/// The reading end of a data pipe, in an event loop. One task at a time may make attempts.
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct AsyncConsumerEnd {
     end: Slot<AsyncConsumer>,

@@ -27,11 +27,11 @@ const TURNS: usize = 8;
 const SPIN: Duration = Duration::from_micros(30);
 /// The number of looks between two reads of the clock.
 const LOOKS: u32 = 32;
-/// After this many consecutive attempts that looked and found nothing, only one attempt in [`SELDOM`] looks.
+/// After this many consecutive vain looks of attempts, only one attempt in [`SELDOM`] looks.
 const IN_VAIN: u32 = 4;
 const SELDOM: u32 = 16;
 
-/// What the connections of one event loop have in common: the descriptor for which the loop waits.
+/// The shared state of the connections of one event loop: the descriptor for which the loop waits.
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct Reactor {
     pub(crate) reactor: strait::task::Reactor,
@@ -50,7 +50,7 @@ impl Reactor {
         self.reactor.as_raw_fd()
     }
 
-    /// Calls back the connections for which another attempt is worthwhile.
+    /// Calls back each connection for which another attempt is worthwhile.
     fn turn(&self, py: Python<'_>) -> PyResult<()> {
         for _ in 0..TURNS {
             if self.reactor.turn().map_err(|error| errors::raise(py, error))? == 0 {
@@ -61,7 +61,7 @@ impl Reactor {
     }
 }
 
-/// A message to send, which several attempts may be needed for.
+/// A message to send, possibly in several attempts.
 #[pyclass(frozen, module = "strait")]
 pub(crate) struct Draft {
     bytes: Vec<u8>,
@@ -95,7 +95,7 @@ fn is_readable_soon(channel: &Channel) -> bool {
     }
 }
 
-/// A callback of Python as a waker. Any thread may wake it.
+/// A callback of Python as a waker. Any thread may wake the task.
 pub(crate) struct Callback(pub(crate) Py<PyAny>);
 
 impl Wake for Callback {
@@ -104,13 +104,13 @@ impl Wake for Callback {
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // A closed loop takes no more calls, nor does an interpreter that is ending.
+        // A closed loop takes no more calls, nor does an ending interpreter.
         let _ = Python::try_attach(|py| self.0.call0(py).map(drop));
     }
 }
 
 /// A connection in an event loop. `callback` is called, in any thread, when another attempt of a kind that has found
-/// nothing is worthwhile. All senders share one callback, so one sender at a time may make attempts.
+/// nothing is worthwhile. All senders share one callback, so only one sender at a time may make attempts.
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct AsyncEnd {
     channel: Slot<Held<AsyncChannel>>,
@@ -128,7 +128,7 @@ impl AsyncEnd {
         }
     }
 
-    /// Looks for a message for a short time, if that paid before. The interpreter lock is free meanwhile.
+    /// Looks for a message for a short time, if looking paid off before. The interpreter lock is free meanwhile.
     fn look(&self, py: Python<'_>, channel: &AsyncChannel) {
         let in_vain = self.in_vain.load(Ordering::Relaxed);
         let looks = in_vain < IN_VAIN || in_vain.is_multiple_of(SELDOM);
@@ -224,20 +224,20 @@ impl AsyncEnd {
         }
     }
 
-    /// Closes this end, and tells the other end the reason. Does nothing the second time.
+    /// Closes this end, and gives the other end the reason. Does nothing the second time.
     #[pyo3(signature = (reason=0))]
     fn close(&self, py: Python<'_>, reason: u32) {
         let channel = self.channel.close();
         py.detach(|| {
             if let Some(channel) = channel {
-                // A call of another thread may still hold the channel, which closes when that call returns.
+                // A call of another thread may still hold the channel; then the channel closes when the call returns.
                 channel.set_reason(reason);
             }
         });
     }
 
-    /// Takes the end out of the loop, and returns it as a connection whose calls wait. Fails, and leaves the end, while a
-    /// call of another thread uses it.
+    /// Takes the end out of the loop, and returns a connection with waiting calls. Fails, and leaves the end, while a
+    /// call of another thread uses the end.
     fn detach(&self, py: Python<'_>) -> PyResult<Connection> {
         let channel = self.channel.take(py)?.into_end();
         Ok(Connection::with(py.detach(|| channel.into_inner()), self.settings.clone_ref(py)))
@@ -249,7 +249,7 @@ impl AsyncEnd {
         self.channel.is_closed()
     }
 
-    /// The process at the other end; `None` as long as that is not known.
+    /// The process at the other end; `None` while unknown.
     #[getter]
     fn peer(&self, py: Python<'_>) -> PyResult<Option<Peer>> {
         let channel = self.channel.get(py)?;

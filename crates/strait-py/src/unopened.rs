@@ -1,5 +1,5 @@
-//! Ends of pipes that no process has used yet. The process that uses an end first opens it, so an end can go to a child
-//! process in every way in which a socket can: by `fork`, by inheritance, or in a message.
+//! Unused ends of pipes. The first process that uses an end opens the end, so an end can go to a child process in every
+//! way in which a socket can: by `fork`, by inheritance, or in a message.
 
 use std::os::fd::{AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 
@@ -12,11 +12,11 @@ use strait::{Channel, Error, Options};
 use crate::connection::Connection;
 use crate::errors;
 
-/// A connected socket that its first use makes a channel.
+/// A connected socket; the first use makes a channel of the socket.
 pub(crate) struct Unopened {
     socket: OwnedFd,
     options: Options,
-    /// The options as they were given, for another process.
+    /// The given options, for another process.
     keywords: Option<Py<PyDict>>,
 }
 
@@ -30,7 +30,7 @@ pub(crate) enum OpenError {
 impl Unopened {
     fn new(py: Python<'_>, socket: OwnedFd, keywords: Option<&Bound<'_, PyDict>>) -> PyResult<Self> {
         let options = crate::options::of(keywords)?;
-        // The sockets ask for credentials before a packet can be sent, so that the kernel names the sender.
+        // The sockets request credentials before a packet can be sent, so that the kernel names the sender.
         sockopt::set_socket_passcred(&socket, true)
             .map_err(|_| errors::raise(py, Error::NotASocket("no Unix socket")))?;
         Ok(Self { socket, options, keywords: keywords.map(|keywords| keywords.clone().unbind()) })
@@ -38,8 +38,7 @@ impl Unopened {
 
     /// Opens the end. Fails if another process has done so.
     ///
-    /// An option of the socket without another effect marks an end that was opened, since all processes that hold the
-    /// socket see it.
+    /// A socket option without another effect marks an opened end: all processes with the socket see the option.
     pub(crate) fn open(&self) -> Result<Channel, OpenError> {
         let failed = |error: rustix::io::Errno| {
             OpenError::Failed(Error::System { call: "SO_KEEPALIVE", code: error.raw_os_error() })
@@ -58,14 +57,15 @@ impl Unopened {
         })
     }
 
-    /// Returns the descriptor of the socket, and the options as they were given.
+    /// Returns the descriptor of the socket, and the given options.
     pub(crate) fn parts<'py>(&self, py: Python<'py>) -> (i32, Option<Bound<'py, PyDict>>) {
         (self.socket.as_raw_fd(), self.keywords.as_ref().map(|keywords| keywords.bind(py).clone()))
     }
 }
 
-/// Returns the two ends of a new pipe, for one process or for two. The process that uses an end first opens it, and only
-/// that process can use it then. Without `duplex`, the first end only receives, and the second only sends.
+/// Returns the two ends of a new pipe, for one process or for two. The first process that uses an end opens the end,
+/// and only this process can use the end then. Without `duplex`, the first end only receives, and the second only
+/// sends.
 #[pyfunction]
 #[pyo3(signature = (duplex=true, **options))]
 pub(crate) fn pipe(
@@ -84,7 +84,7 @@ pub(crate) fn pipe(
     Ok((one, Connection::unopened(other, duplex, true, settings)))
 }
 
-/// Returns the end whose connected socket has the descriptor `fd`, which belongs to the connection from now on.
+/// Returns the end with the connected socket `fd`; the descriptor belongs to the connection from now on.
 #[pyfunction]
 #[pyo3(signature = (fd, readable=true, writable=true, **options))]
 #[allow(unsafe_code)]

@@ -1,8 +1,9 @@
 //! Waits of Python threads: without the interpreter lock, and with Python's signal handlers.
 //!
-//! Python runs the handler of a signal in the main thread, between two instructions of that thread. So a wait of the
-//! main thread ends for each signal, runs the handlers, and then continues. A wait begins with a short part, which
-//! costs nothing more but may miss a signal right before it. The long part behind the short part misses no signal.
+//! Python runs the handler of a signal in the main thread, between two instructions of the thread. So a wait of the
+//! main thread ends for each signal, runs the handlers, and then continues. A wait begins with a short part. The short
+//! part has no further cost, but may miss a signal right before its begin. The long part behind the short part misses
+//! no signal.
 
 use std::sync::Mutex;
 use std::time::{Duration, Instant};
@@ -28,8 +29,8 @@ pub(crate) enum Timeout {
 }
 
 impl Timeout {
-    /// Returns the timeout of a number of seconds from now, or of `None`, which never ends. A negative number is a
-    /// timeout that has ended; a number that no clock can represent never ends.
+    /// Returns the timeout of a number of seconds from now, or of `None`, which never ends. A negative number is an
+    /// expired timeout; a number beyond every clock never ends.
     pub(crate) fn of(seconds: Option<f64>) -> PyResult<Self> {
         match seconds {
             None => Ok(Self::Never),
@@ -51,7 +52,7 @@ impl Timeout {
         }
     }
 
-    /// Returns the deadline of the short part of a wait that begins now.
+    /// Returns the deadline of the short part of a wait beginning now.
     fn short(self) -> Deadline {
         let end = Instant::now() + SHORT;
         match self {
@@ -61,7 +62,7 @@ impl Timeout {
         }
     }
 
-    /// Returns whether the time has come at which the call ends.
+    /// Returns whether the time for the end of the call has come.
     fn has_passed(self) -> bool {
         match self {
             Self::Now => true,
@@ -72,7 +73,7 @@ impl Timeout {
 }
 
 /// Returns whether the calling thread runs Python's signal handlers: the first thread of the process, or the thread
-/// that made this process with `fork`.
+/// that called `fork`.
 fn is_main_thread() -> bool {
     rustix::thread::gettid() == rustix::process::getpid()
 }
@@ -86,7 +87,7 @@ pub(crate) fn wait<T: Send>(
     timeout: Timeout,
     mut attempt: impl FnMut(Deadline) -> Result<T, Error> + Send,
 ) -> PyResult<Result<T, Error>> {
-    // Most calls need not wait: these save the look at the thread.
+    // Most calls need not wait: immediate attempts save the look at the thread.
     match py.detach(|| attempt(Deadline::NOW)) {
         Err(Error::WouldBlock) if !matches!(timeout, Timeout::Now) => {}
         done => return Ok(done),

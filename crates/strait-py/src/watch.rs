@@ -1,4 +1,4 @@
-//! Objects in a wait set of their own: for a descriptor, and for waits that a close by another thread ends.
+//! Objects in a wait set of their own: for a descriptor, and for waits ended by a close in another thread.
 
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::sync::Mutex;
@@ -11,7 +11,7 @@ use strait::{Deadline, Error};
 use crate::sync::lock;
 use crate::waiting::{self, Timeout};
 
-/// The key of the event that ends all waits.
+/// The key of the event for ending all waits.
 const END: u64 = 1;
 
 /// A wait set with one object of the program.
@@ -29,7 +29,7 @@ enum End {
 }
 
 impl Watch {
-    /// Makes a wait set in which `source` is the only object.
+    /// Makes a wait set with `source` as the only object.
     pub(crate) fn new(source: &impl Source) -> Result<Self, Error> {
         let set = WaitSet::new()?;
         set.add(source, 0, Interest::Readable, Mode::Level)?;
@@ -39,7 +39,7 @@ impl Watch {
     /// Waits until the object has something, or until the timeout, which fails with `WouldBlock` or `TimedOut`. Fails
     /// with `Interrupted` once `end` was called.
     ///
-    /// The outer error is an exception that a signal handler raised.
+    /// The outer error is an exception raised by a signal handler.
     pub(crate) fn wait(&self, py: Python<'_>, timeout: Timeout) -> PyResult<Result<(), Error>> {
         if let Err(error) = self.prepare() {
             return Ok(Err(error));
@@ -52,7 +52,7 @@ impl Watch {
         })
     }
 
-    /// Puts the descriptor that ends waits into the set, if it is not there.
+    /// Puts the descriptor for ending waits into the set, if missing.
     fn prepare(&self) -> Result<(), Error> {
         let mut end = lock(&self.end);
         match &*end {
@@ -71,7 +71,7 @@ impl Watch {
     pub(crate) fn end(&self) {
         let mut end = lock(&self.end);
         match &*end {
-            // The descriptor stays, and stays readable, for all threads that wait.
+            // The descriptor stays, and stays readable, for all waiting threads.
             End::Used(fd) => drop(rustix::io::write(fd, &1u64.to_ne_bytes())),
             End::Unused => *end = End::Ended,
             End::Ended => {}

@@ -41,7 +41,7 @@ for _error in vars(_errors).values():
 
 
 def __getattr__(name: str) -> Any:
-    # What needs `multiprocessing` or `concurrent.futures` is loaded when it is first used.
+    # Parts that need `multiprocessing` or `concurrent.futures` are loaded at their first use.
     if name == "Executor":
         from ._executor import Executor
 

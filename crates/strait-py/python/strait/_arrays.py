@@ -1,4 +1,4 @@
-"""Arrays: how they become parts of a message, and what is made of received parts."""
+"""Arrays: turns them into parts of a message, and makes arrays of received parts."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ os.register_at_fork(after_in_child=_copy_in_child)
 
 
 class Parts(NamedTuple):
-    """What a message carries of an array. The native part reads the fields by their place."""
+    """The parts of an array in a message. The native part of the package reads the fields by their position."""
 
     dtype: str
     shape: tuple[int, ...]
@@ -71,7 +71,8 @@ class Parts(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class Array:
-    """A received array, where NumPy is not installed. It can be sent on, and given to any library that takes DLPack."""
+    """A received array, where NumPy is not installed. The array can be sent on, and given to any library with
+    DLPack."""
 
     dtype: str
     """The type of the elements, as NumPy writes it: `"<f8"` is a float of 8 bytes."""
@@ -93,7 +94,7 @@ class Array:
         dl_device: tuple[int, int] | None = None,
         copy: bool | None = None,
     ) -> object:
-        """Returns a capsule of DLPack over the memory, which another library makes its own array of."""
+        """Returns a capsule of DLPack over the memory, from which another library makes its own array."""
         if stream is not None or (dl_device is not None and tuple(dl_device) != (1, 0)):
             raise BufferError("the array is in the memory of the processor: it goes to no other device")
         memory: Any = bytearray(self.memory) if copy else self.memory
@@ -111,10 +112,10 @@ class Array:
 def empty(
     shape: int | tuple[int, ...], dtype: numpy.typing.DTypeLike = "f8", *, order: str = "C", huge_pages: bool = False
 ) -> numpy.ndarray[Any, Any]:
-    """Returns a NumPy array of zeros that `send` sends without a copy, the first time that it is sent.
+    """Returns a NumPy array of zeros. The first `send` of the array makes no copy.
 
-    `send` seals the memory where it is. The array stays valid and writable, but what is written to it afterwards is
-    private to this process.
+    `send` seals the memory in place. The array stays valid and writable, but later writes to the array are private to
+    this process.
     """
     import numpy
 
@@ -129,7 +130,7 @@ def empty(
 
 
 def filling(size: int, huge_pages: bool = False) -> Memory:
-    """Returns memory that is sent without a copy, the first time that it is sent whole."""
+    """Returns memory. The first send of the whole memory makes no copy."""
     memory = Memory(size, huge_pages=huge_pages)
     _filling[memory.address] = memory
     return memory
@@ -159,8 +160,7 @@ def _order(order: str) -> Any:
 
 
 class Reservation:
-    """Memory to fill in place, and the message that `send` makes of it. A block of `with` that ends without `send` sends
-    nothing."""
+    """Memory to fill in place; `send` makes a message of the memory. A block of `with` without `send` sends nothing."""
 
     def __init__(self, connection: Connection, nbytes: int, dtype: Any = None) -> None:
         self._connection = connection
@@ -178,7 +178,7 @@ class Reservation:
 
     @property
     def buffer(self) -> memoryview:
-        """The memory. It stays valid after `send`; what is written to it then is private to this process."""
+        """The memory. It stays valid after `send`; later writes are private to this process."""
         return memoryview(self._plain)
 
     def send(self, *, timeout: float | None = None) -> None:
@@ -192,7 +192,7 @@ class Reservation:
         self._sent = True
 
     def cancel(self) -> None:
-        """Gives the memory back without sending it."""
+        """Gives the memory back without a send."""
         self._sent = True
 
     def __enter__(self) -> Self:
@@ -205,8 +205,8 @@ class Reservation:
 
 
 def parts(value: Any, by_region: bool, taken: int) -> Parts | str | None:
-    """Returns what a message carries of an array, if it has `taken` bytes so far. Returns text that says why the array
-    cannot be sent, and `None` for what is no array. The bytes are a region if `by_region` and they are many."""
+    """Returns the parts of an array for a message that has `taken` bytes so far. Returns a text with the reason if the
+    array cannot be sent, and `None` if the object is not an array. Many bytes become a region if `by_region` is set."""
     if type(value) is Array:
         data = bytes(value.memory)
         many = by_region and len(data) > INLINE
@@ -239,7 +239,7 @@ def _of_array(array: Any, by_region: bool, taken: int, dtype: str = "", origin: 
 
 
 def _bytes(array: Any, order: str) -> bytes | memoryview:
-    """Returns the bytes of an array: a view of them, if they are many and in a row."""
+    """Returns the bytes of an array: a view of the bytes, if they are many and contiguous."""
     if array.nbytes <= INLINE or not array.flags.forc:
         data: bytes = array.tobytes(_order(order))
         return data
@@ -263,7 +263,7 @@ def _of_tensor(torch: Any, tensor: Any, by_region: bool, taken: int) -> Parts | 
 
 
 def _of_table(arrow: Any, table: Any, by_region: bool) -> Parts:
-    """Writes a table as a stream of Arrow's IPC format: once to learn its size, once into the memory."""
+    """Writes a table as a stream of Arrow's IPC format: once to learn the size, once into the memory."""
     batches = [table] if isinstance(table, arrow.RecordBatch) else None
     origin = "arrow.table" if batches is None else "arrow.batch"
 
@@ -302,7 +302,7 @@ def _of_dlpack(value: Any, by_region: bool, taken: int) -> Parts | str | None:
 
 
 def _of_buffer(value: Any, by_region: bool) -> Parts | None:
-    """Returns the parts of a buffer of numbers; `None` for a buffer of bytes, and for what is no buffer."""
+    """Returns the parts of a buffer of numbers; `None` for a buffer of bytes, and for other objects."""
     if isinstance(value, (Memory, Region)):
         return None
     try:
@@ -322,7 +322,7 @@ def _of_buffer(value: Any, by_region: bool) -> Parts | None:
 
 
 def _obstacle(numpy: Any, array: Any) -> str | None:
-    """Returns why an array cannot be sent; `None` if it can."""
+    """Returns the reason why an array cannot be sent; `None` for a sendable array."""
     dtype = array.dtype
     if type(array) not in (numpy.ndarray, numpy.memmap):
         return f"{type(array)}: send numpy.asarray of it"
@@ -337,13 +337,13 @@ def _obstacle(numpy: Any, array: Any) -> str | None:
 
 
 def _sealed(array: Any, order: str) -> tuple[Region, bool]:
-    """Returns a sealed region with the bytes of an array, and whether they were copied. The region is the array's own
-    memory if that is a whole `Memory` that was not sealed before."""
+    """Returns a sealed region with the bytes of an array, and whether the bytes were copied. If the array is a whole,
+    unsealed `Memory`, the region is the array's own memory."""
     memory = _filling.get(array.ctypes.data)
     if memory is not None and array.nbytes == len(memory) and array.flags.forc:
         try:
             region = memory.seal()
-        except StillMapped:  # A child that is being started still has the memory.
+        except StillMapped: # A starting child process still has the memory.
             region = None
         if region is not None:
             return region, False
@@ -359,8 +359,8 @@ def _sealed(array: Any, order: str) -> tuple[Region, bool]:
 
 
 def _kept(array: Any) -> tuple[Region, int] | None:
-    """Returns the region in which all of an array lies, and its place there: for an array that was received read-only,
-    or that is in memory that processes share. A part of such an array is copied, so that the peer sees no more."""
+    """Returns the region with all of an array, and the array's place there, if the array was received read-only or is
+    in memory shared by processes. A part of such an array is copied, so that the peer sees only the part."""
     memory = _memory(array)
     if memory is None or array.nbytes != len(memory) or array.ctypes.data != memory.address or not array.flags.forc:
         return None
@@ -368,8 +368,8 @@ def _kept(array: Any) -> tuple[Region, int] | None:
 
 
 def sealed_buffer(buffer: memoryview) -> Region:
-    """Returns a sealed region with the bytes of a contiguous buffer: its own memory if that is a whole `Memory` that was
-    not sealed before, otherwise a copy."""
+    """Returns a sealed region with the bytes of a contiguous buffer: the own memory of a whole, unsealed `Memory`,
+    otherwise a copy."""
     owner: Any = buffer.obj
     numpy = sys.modules.get("numpy")
     if numpy is not None and type(owner) is numpy.ndarray and owner.flags.forc and owner.nbytes == buffer.nbytes:
@@ -379,7 +379,7 @@ def sealed_buffer(buffer: memoryview) -> Region:
     if numpy is None:
         view[:] = buffer
     else:
-        # This copy lets other threads run.
+        # Other threads run during this copy.
         numpy.frombuffer(view, "u1")[:] = numpy.frombuffer(buffer, "u1")
     region = memory.seal()
     assert region is not None
@@ -387,8 +387,8 @@ def sealed_buffer(buffer: memoryview) -> Region:
 
 
 def reduce_tensor(torch: Any, tensor: Any) -> Any:
-    """Returns how to make a tensor from the buffer of an array, for `pickle`; `NotImplemented` for a tensor that is no
-    plain array in the memory of the processor."""
+    """Returns how to make a tensor from the buffer of an array, for `pickle`; `NotImplemented` for a tensor other than
+    a plain array in the memory of the processor."""
     if tensor.device.type != "cpu" or tensor.layout is not torch.strided or tensor.is_conj() or tensor.is_neg():
         return NotImplemented
     dtype = str(tensor.dtype).removeprefix("torch.")
@@ -405,8 +405,8 @@ def _tensor(flat: Any, dtype: str, shape: tuple[int, ...], requires_grad: bool) 
 
 
 def _memory(array: Any) -> Memory | None:
-    """Returns the memory in which an array is; `None` for an array in memory of another kind. Raises `BufferError` in a
-    child of `fork` that could not copy the memory."""
+    """Returns the memory of an array; `None` for an array in memory of another kind. Raises `BufferError` in a child of
+    `fork` that could not copy the memory."""
     base = array.base
     while type(base) is type(array):
         base = base.base
@@ -426,7 +426,7 @@ def made(
     origin: str = "",
     trust: bool = False,
 ) -> Any:
-    """Returns the array of received parts, whose sizes were checked."""
+    """Returns the array of received parts. The sizes were checked before."""
     _order(order)
     if origin.startswith("arrow."):
         table = _table(dtype, shape, memory, origin, trust)
@@ -455,7 +455,7 @@ _TORCH_TYPES = {plain: name for name, plain in _TORCH.items()}
 
 @functools.cache
 def _imported(name: str) -> Any:
-    """Returns a module if it is installed, otherwise `None`. Loading it may take a moment, the first time."""
+    """Returns a module if it is installed, otherwise `None`. The first loading may take a moment."""
     try:
         return __import__(name)
     except ImportError:
@@ -469,15 +469,15 @@ def _of_memory(numpy: Any, dtype: str, shape: tuple[int, ...], order: str, memor
         array = numpy.empty(shape, dtype, order=_order(order))
     else:
         array = numpy.frombuffer(memory, dtype).reshape(shape, order=_order(order))
-    # NumPy counts on this where it does not look.
+    # NumPy relies on these conditions without checking them.
     if array.dtype.kind == "b" and array.size and array.view("u1").max() > 1:
         raise ValueError("a truth value is neither 0 nor 1")
     return array
 
 
 def _table(dtype: str, shape: tuple[int, ...], memory: Any, origin: str, trust: bool) -> Any:
-    """Reads a table from a stream of Arrow's IPC format, without a copy of its columns. Returns `None` where Arrow is not
-    installed."""
+    """Reads a table from a stream of Arrow's IPC format, without a copy of the columns. Returns `None` where Arrow is
+    not installed."""
     arrow = _imported("pyarrow")
     if arrow is None:
         return None

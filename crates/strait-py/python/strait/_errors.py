@@ -1,4 +1,4 @@
-"""The exceptions of the package, and what it received but does not know."""
+"""The exceptions of the package, and received objects of unknown kinds."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ __all__ = [
 
 
 class StraitError(Exception):
-    """An error of Strait. Every exception of this package is one."""
+    """An error of Strait. The base class of every exception of this package."""
 
     passes: bool = False
     """Whether the failed call has changed nothing, so that a later call may succeed."""
 
 
 class WouldBlock(StraitError, BlockingIOError):
-    """The call would have to wait, and its timeout was 0."""
+    """The call would have to wait, and the timeout was 0."""
 
     passes = True
 
@@ -40,7 +40,7 @@ class Interrupted(StraitError, OSError):
 
 
 class PeerClosed(StraitError, EOFError, BrokenPipeError):
-    """The peer has closed its end, or its process has ended, and everything that it sent was received."""
+    """The peer has closed its end, or its process has ended, and all messages of the peer were received."""
 
     reason: int = 0
     """The reason that the peer gave to `close`; 0 if it gave none."""
@@ -123,7 +123,7 @@ class NoDescriptors(StraitError, OSError):
 
 
 class LimitReached(StraitError, OSError):
-    """This process holds as much for the peer as it may."""
+    """This process is at its limit of a resource for the peer."""
 
     passes = True
 
@@ -166,11 +166,11 @@ class NoParent(StraitError, RuntimeError):
 
 
 class NoInvitation(StraitError, ValueError):
-    """The standard input of this process is no invitation."""
+    """The standard input of this process has no invitation."""
 
 
 class UnsafeDirectory(StraitError, PermissionError):
-    """The directory of the names is missing, or other users could change it."""
+    """The name directory is missing, or other users could change it."""
 
 
 class WrongServer(StraitError, PermissionError):
@@ -198,14 +198,14 @@ class StillMapped(StraitError, BufferError):
 
 
 class WorkerDied(StraitError, RuntimeError):
-    """The process that ran a call of an `Executor` has ended. Whether the call had effects is not known."""
+    """The process of a call of an `Executor` has ended. Whether the call had effects is unknown."""
 
     exitcode: int | None = None
     """The exit code of the process; the negative number of the signal that killed it."""
 
 
 class Finished(StraitError, BrokenPipeError):
-    """This end of the data pipe has ended its stream."""
+    """This end of the data pipe has ended the stream."""
 
 
 class CallError(StraitError, RuntimeError):
@@ -227,18 +227,19 @@ class OutcomeUnknown(CallError):
 
 
 class NotPlain(StraitError, TypeError):
-    """The codec cannot carry a part of the object. The text names its place."""
+    """The codec cannot carry a part of the object. The text names the place of the part."""
 
     passes = True
 
 
 class Malformed(StraitError, ValueError):
-    """A received message is no plain object. The message is gone, and its handles are closed; the connection works."""
+    """A received message is not a plain object. The message is gone, and its handles are closed; the connection
+    works."""
 
 
 @dataclass(frozen=True)
 class Unknown:
-    """A received MessagePack extension that this version does not know. It can be sent on."""
+    """A received MessagePack extension, unknown to this version. The extension can be sent on."""
 
     code: int
     data: bytes

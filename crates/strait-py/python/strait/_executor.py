@@ -1,4 +1,4 @@
-"""A pool of processes in which the death of one fails one future."""
+"""A pool of processes. The death of a process fails one future."""
 
 from __future__ import annotations
 
@@ -27,12 +27,12 @@ __all__ = ["Executor"]
 class Executor(futures.Executor):
     """Runs calls in other processes, as `concurrent.futures.ProcessPoolExecutor` does.
 
-    A worker that dies fails the call that it runs, with `WorkerDied`. Another worker takes its place, and all other
-    calls are run. Arguments and results are pickled; large arrays among them travel in shared memory, and an array of
+    If a worker dies, its present call fails with `WorkerDied`. Another worker takes its place, and all other calls are
+    run. Arguments and results are pickled; large arrays among them travel in shared memory, and an array of
     `strait.empty` without a copy.
 
-    The workers are started by the start method "forkserver", or by that of `mp_context`. A worker ends when this process
-    ends.
+    The workers are started by the start method "forkserver", or by the method of `mp_context`. A worker ends when this
+    process ends.
     """
 
     def __init__(
@@ -44,7 +44,7 @@ class Executor(futures.Executor):
         initargs: tuple[Any, ...] = (),
     ) -> None:
         """Makes a pool of at most `workers` processes, by default one for each processor. Processes start as calls are
-        submitted. Each calls `initializer` first; a process whose initializer raises ends."""
+        submitted. Each process first calls `initializer`; if `initializer` raises an exception, the process ends."""
         if workers is not None and workers < 1:
             raise ValueError("workers must be at least 1")
         self._context: Any = mp_context or multiprocessing.get_context("forkserver")
@@ -56,11 +56,11 @@ class Executor(futures.Executor):
         _executors.add(self)
 
     def submit(self, fn: Callable[P, T], /, *args: P.args, **kwargs: P.kwargs) -> futures.Future[T]:
-        """Returns a future of a call that one of the workers makes."""
+        """Returns a future of a call by one of the workers."""
         return self._threads.submit(self._call, fn, args, kwargs)
 
     def _call(self, fn: Callable[..., T], args: Any, kwargs: Any) -> T:
-        """Makes a call in the process of this thread."""
+        """Makes a call in the worker process of this thread."""
         worker: _Worker | None = getattr(self._of_thread, "worker", None)
         if worker is not None and worker.has_died():
             self._workers.discard(worker)
@@ -77,7 +77,7 @@ class Executor(futures.Executor):
         return result
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accepts no more calls. Waits for those that were submitted, and for the end of the workers, if `wait`."""
+        """Accepts no more calls. If `wait` is set, waits for all submitted calls, and for the end of the workers."""
         self._threads.shutdown(wait, cancel_futures=cancel_futures)
         if wait:
             self._end()
@@ -92,14 +92,14 @@ _executors: weakref.WeakSet[Executor] = weakref.WeakSet()
 
 @atexit.register
 def _end_all() -> None:
-    """Ends all workers once the interpreter has waited for all threads. It runs before `multiprocessing` waits for
-    processes, whose call was registered before."""
+    """Ends all workers once the interpreter has waited for all threads. This function runs before `multiprocessing`
+    waits for processes, because the latter was registered earlier."""
     for executor in list(_executors):
         executor._end()
 
 
 class _Worker:
-    """A process that makes calls, and the connection to it. Belongs to one thread."""
+    """A process for calls, with a connection to the process. Belongs to one thread."""
 
     def __init__(self, context: Any, initial: tuple[Callable[..., object] | None, tuple[Any, ...]]) -> None:
         self._connection, there = mp.Pipe()
@@ -107,7 +107,7 @@ class _Worker:
             target=_work, args=(there, *initial), name="strait-worker"
         )
         self._process.start()
-        # The end belongs to the process now, so its death is seen.
+        # The end belongs to the process now, so a death of the process is seen.
         there.close()
 
     def has_died(self) -> bool:
@@ -137,7 +137,7 @@ class _Worker:
             del value
 
     def end(self) -> None:
-        """Closes the connection, which ends the process, and waits for that."""
+        """Closes the connection, and thereby ends the process; waits for the end of the process."""
         self._connection.close()
         self._process.join()
 
@@ -158,7 +158,7 @@ class _RemoteTraceback(Exception):
 
 
 def _work(connection: mp.Connection, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> None:
-    """Makes the calls that arrive, in a worker process, until the connection ends."""
+    """Makes the arriving calls, in a worker process, until the connection ends."""
     if initializer is not None:
         initializer(*initargs)
     while True:
@@ -188,7 +188,7 @@ def _work(connection: mp.Connection, initializer: Callable[..., object] | None, 
 
 
 def _plain(error: BaseException, answer: tuple[bool, Any, str]) -> Exception:
-    """Returns an exception that travels in place of a result or an exception that does not."""
+    """Returns a picklable exception in place of a result or exception that cannot be pickled."""
     done, value, text = answer
     what = f"the result, a {type(value)}," if done else f"an exception, {text.strip().splitlines()[-1]},"
     print(text, end="", file=sys.stderr)

@@ -20,8 +20,7 @@ _inherited: dict[int, _native.Connection] = {}
 def reduce(connection: _native.Connection) -> tuple[Callable[..., Any], tuple[Any, ...]]:
     """Returns how to make a connection in another process, for `pickle`.
 
-    The socket of an end that was not used yet is duplicated. An end that was used moves to the process that
-    `multiprocessing` is starting.
+    The socket of an unused end is duplicated. A used end moves to the process that `multiprocessing` is starting.
     """
     context = sys.modules.get("multiprocessing.context")
     popen = context.get_spawning_popen() if context is not None else None
@@ -43,8 +42,8 @@ def _rebuild(
 
 
 def _send(popen: Any, connection: _native.Connection) -> Any:
-    """Sends an end to a process that is not started yet. Returns what the new process gets to find its end of the pipe
-    on which the ends arrive, in the order in which they were sent."""
+    """Sends an end to a future process. Returns an object by which the new process finds its end of the pipe. The ends
+    arrive over the pipe in the order of sending."""
     link = _links.get(popen)
     if link is None:
         one, other = _native.pipe()
@@ -61,7 +60,7 @@ def _receive(socket: Any, readable: bool, writable: bool) -> _native.Connection:
     link = _inherited.get(descriptor)
     if link is None:
         link = _inherited[descriptor] = _native.unopened(descriptor)
-    # The message was sent before this process began.
+    # The message was sent before the start of this process.
     received: Any = link.recv_message(timeout=0).handles[0]
     limited: _native.Connection = received.limited(readable, writable)
     return limited

@@ -8,8 +8,8 @@ from .codec import Codec
 
 
 class Options(TypedDict, total=False):
-    """The options of a connection: `strait.pair(**Options(max_message=1 << 20))`. Each is a keyword argument of the
-    functions that make connections."""
+    """The options of a connection: `strait.pair(**Options(max_message=1 << 20))`. Each option is a keyword argument of
+    the functions that make connections."""
 
     max_message: int
     max_handles: int
@@ -29,7 +29,7 @@ class Options(TypedDict, total=False):
 
 
 class Limits(TypedDict, total=False):
-    """What this process holds at most for a peer process or a user, for `strait.set_limits`."""
+    """The limits on resources held for a peer process or a user, for `strait.set_limits`."""
 
     descriptors: int
     lanes: int

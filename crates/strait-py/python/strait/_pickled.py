@@ -93,11 +93,11 @@ def _socket(index: int, family: int, kind: int, protocol: int) -> socket.socket:
 
 
 def dumps(obj: object) -> tuple[memoryview, list[Any]]:
-    """Returns the pickle of an object, and the handles to send with it."""
+    """Returns the pickle of an object, and its handles."""
     file = io.BytesIO()
     pickler = _Pickler(file)
     pickler.dump(obj)
-    # The buffers are counted from the end, so that nothing has to tell how many there are.
+    # The buffers are counted from the end, so that their number need not be sent.
     return file.getbuffer(), [*pickler.carriers, *reversed(pickler.regions)]
 
 

@@ -1,4 +1,4 @@
-"""Starting a process with a connection to it."""
+"""Starting a process with a connection."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ OPTIONS = frozenset(
 
 
 def spawn(args: str | Sequence[str], **keywords: Any) -> tuple[subprocess.Popen[Any], _native.Connection]:
-    """Starts a program, and returns it with a connection to it. The program calls `strait.parent()`, or `from_parent`
-    in Rust, C or C++.
+    """Starts a program, and returns its process and a connection to the process. The program calls `strait.parent()`,
+    or `from_parent` in Rust, C or C++.
 
-    The keyword arguments are the options of a connection, and those of `subprocess.Popen`.
+    The keyword arguments are the options of a connection, and the arguments of `subprocess.Popen`.
     """
     connection, inheritance = inherit(keywords)
     try:
@@ -33,14 +33,14 @@ def spawn(args: str | Sequence[str], **keywords: Any) -> tuple[subprocess.Popen[
         connection.close()
         raise
     finally:
-        # Until then, this end would not see the death of the new process.
+        # Otherwise this end would not see the death of the new process.
         inheritance.close()
     return process, connection
 
 
 def inherit(keywords: dict[str, Any]) -> tuple[_native.Connection, _native.Inheritance]:
-    """Returns a connection to a process that is about to be started, and what that process inherits. Takes the options
-    of the connection out of the keywords, and adds to them what `subprocess.Popen` needs."""
+    """Returns a connection to a process about to be started, and the inheritance of the process. Takes the options of
+    the connection out of the keywords, and adds the arguments for `subprocess.Popen`."""
     options = {name: keywords.pop(name) for name in OPTIONS & keywords.keys()}
     connection, inheritance = _native.inherit(**options)
     descriptor, value = inheritance.parts()
@@ -55,7 +55,7 @@ def process(
     function: Callable[Concatenate[_native.Connection, P], object], *args: P.args, **kwargs: P.kwargs
 ) -> tuple[SpawnProcess, _native.Connection]:
     """Calls a function in a new process, with a connection as its first argument. Returns the process and the other end
-    of the connection. The process is one of `multiprocessing`'s start method "spawn"."""
+    of the connection. The process is started by `multiprocessing`'s start method "spawn"."""
     import multiprocessing
 
     here, there = _native.pipe()

@@ -1,4 +1,4 @@
-"""Classes that programs have added to the codec `plain`."""
+"""Classes added to the codec `plain` by programs."""
 
 from __future__ import annotations
 
@@ -26,15 +26,16 @@ FIRST, LAST = 16, 127
 
 
 def register(cls: type[T], code: int, dumps: Callable[[T], bytes], loads: Callable[[bytes], T]) -> None:
-    """Adds a class to the codec `plain`: `send` carries its objects, in messages of all connections of this process.
+    """Adds a class to the codec `plain`: `send` carries objects of the class, in messages of all connections of this
+    process.
 
-    An object travels as the bytes that `dumps` returns, with the extension type `code`, a number from 16 to 127. `loads`
-    makes an object of such bytes. They come from the peer, which may be hostile: `loads` must check them, and must not
-    unpickle. If it raises an exception, `recv` raises `Malformed`. A peer that has not registered the code receives
-    `strait.Unknown(code, data)`.
+    An object travels as the bytes returned by `dumps`, with the extension type `code`, a number from 16 to 127. `loads`
+    makes an object of such bytes. The bytes come from the peer, which may be hostile: `loads` must check the bytes, and
+    must not unpickle. If `loads` raises an exception, `recv` raises `Malformed`. A peer that has not registered the
+    code receives `strait.Unknown(code, data)`.
 
-    Objects of subclasses are not carried. A class that the codec carries already, and a code of another class, raise
-    `ValueError`.
+    Objects of subclasses are not carried. Raises `ValueError` if the codec carries the class already, or if another
+    class has the code.
     """
     if not isinstance(cls, type):
         raise TypeError(f"{cls!r} is no class")
@@ -65,7 +66,7 @@ def dumped(obj: Any) -> tuple[int, bytes] | None:
 
 
 def loaded(code: int, data: bytes) -> Any:
-    """Returns the object of an extension that is not the package's own."""
+    """Returns the object of an extension of the program."""
     found = _of_code.get(code)
     if found is None:
         return Unknown(code, data)

@@ -19,17 +19,17 @@ def _ready(item: Any) -> bool:
 
 
 def _milliseconds(end: float | None) -> int | None:
-    """Returns the time until `end` for `poll`, which takes at most 2**31 - 1 milliseconds."""
+    """Returns the time until `end` for `poll`, at most 2**31 - 1 milliseconds."""
     if end is None:
         return None
     return min(max(0, math.ceil((end - time.monotonic()) * 1000)), 2**31 - 1)
 
 
 def wait(objects: Iterable[Any], timeout: float | None = None) -> list[Any]:
-    """Waits until one of the objects has something to receive or to accept, and returns all that have.
+    """Waits until an object has something to receive or to accept, and returns all such objects.
 
-    The objects are connections, listeners, ends of data pipes, and anything else with a method `fileno`. Returns an
-    empty list if the timeout ends first. A connection whose peer has closed counts as ready.
+    The objects are connections, listeners, ends of data pipes, and other objects with a method `fileno`. Returns an
+    empty list if the timeout ends first. A connection with a closed peer counts as ready.
     """
     objects = list(objects)
     end = None if timeout is None else time.monotonic() + max(0.0, timeout)

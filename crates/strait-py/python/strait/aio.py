@@ -11,11 +11,11 @@
 
     asyncio.run(main())
 
-The event loop is the one that runs: that of `asyncio`, with `uvloop` too, or that of `trio`; with `anyio`, the one that
-`anyio` runs in.
+The event loop of an object is the running loop: the loop of `asyncio` (also with `uvloop`) or of `trio`; with `anyio`,
+the loop of its backend.
 
-An event loop waits for one descriptor, however many connections there are, and for one more for each listener in whose
-`accept` a task waits. A call that is cancelled has sent, received and accepted nothing.
+An event loop waits for one descriptor, however many connections there are, and for one more for each listener with a
+task in `accept`. A cancelled call has sent, received and accepted nothing.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ _BUDGET = 100
 
 
 class _Loop:
-    """What connections need of an event loop."""
+    """The interface of an event loop for connections."""
 
     def __init__(self) -> None:
         self.thread = threading.get_ident()
@@ -54,7 +54,7 @@ class _Loop:
         self.add_reader(self.reactor.fileno(), self.reactor.turn)
 
     def runs(self) -> bool:
-        """Returns whether this is the event loop that runs in this thread."""
+        """Returns whether this event loop runs in this thread."""
         raise NotImplementedError
 
     def call_soon_threadsafe(self, call: Callable[[], object]) -> None:
@@ -84,7 +84,7 @@ class _Loop:
         raise NotImplementedError
 
     def limit(self, timeout: float) -> AbstractAsyncContextManager[None]:
-        """Raises `TimedOut` in the task, at a point where it waits, once the timeout has ended."""
+        """Once the timeout has ended, raises `TimedOut` in the task, at a point where the task waits."""
         raise NotImplementedError
 
     async def in_thread(self, call: Callable[[], T]) -> T:
@@ -100,7 +100,7 @@ class _Loop:
 
 class _Asyncio(_Loop):
     def __init__(self, loop: asyncio.AbstractEventLoop) -> None:
-        # The loop refers to this object by its reader, and must not keep itself alive.
+        # The loop refers to this object by a reader, and must not keep itself alive.
         self._loop = weakref.ref(loop)
         super().__init__()
 
@@ -178,7 +178,7 @@ class _Trio(_Loop):
 
     def remove_reader(self, descriptor: int) -> None:
         self._scopes.pop(descriptor).cancel()
-        # The task may wait no more by the time at which the descriptor is closed.
+        # When the descriptor is closed, the task must not wait for it any more.
         self._trio.lowlevel.notify_closing(descriptor)
 
     def lock(self) -> Any:
@@ -213,7 +213,7 @@ _of_trio: Any = None
 
 
 def _running() -> _Loop:
-    """Returns what this module needs of the event loop that runs."""
+    """Returns this module's interface to the running event loop."""
     try:
         loop = asyncio.get_running_loop()
     except RuntimeError:
@@ -239,7 +239,7 @@ def _running_trio() -> _Loop:
 
 
 class _Waiters:
-    """The tasks of a loop that wait for one object. Any thread may call this object to wake them all."""
+    """The tasks of a loop that wait for one object. Any thread may call this object, to wake all tasks."""
 
     def __init__(self) -> None:
         self.loop = _running()
@@ -259,8 +259,8 @@ class _Waiters:
         return len(self._waiters)
 
     async def until(self, attempt: Callable[[], T | None], timeout: float | None) -> T:
-        """Makes attempts until one returns something. Returns that without another look at the loop, so that a
-        cancelled task has made no attempt that returned something."""
+        """Makes attempts until an attempt returns a result. Returns the result without another look at the loop, so
+        that a cancelled task has made no successful attempt."""
         if timeout is None:
             return await self._until(attempt)
         if math.isnan(timeout):
@@ -289,8 +289,8 @@ class _Waiters:
 
 
 class Connection:
-    """An end of a channel in the event loop that runs when this object is made. It takes the end out of `connection`,
-    a `strait.Connection`, which counts as moved afterwards."""
+    """An end of a channel in an event loop: the running loop when this object is made. The end is taken out of
+    `connection`, a `strait.Connection`, which counts as moved afterwards."""
 
     def __init__(self, connection: _native.Connection) -> None:
         self._waiters = _Waiters()
@@ -308,7 +308,7 @@ class Connection:
     async def send_bytes(
         self, data: Any, *, handles: Iterable[Any] | None = None, timeout: float | None = None
     ) -> None:
-        """Sends bytes, and handles with them."""
+        """Sends bytes and handles."""
         draft = _native.Draft.of_bytes(data, handles)
         if not self._sent_at_once(draft):
             await self._send(draft, timeout)
@@ -340,21 +340,21 @@ class Connection:
         return received[0]
 
     async def recv_bytes(self, *, timeout: float | None = None) -> bytes:
-        """Receives the bytes of a message, and closes the handles that came with it."""
+        """Receives the bytes of a message, and closes its handles."""
         received = self._end.poll_recv_bytes(True) if self._loop.may_go_on() else None
         if received is None:
             received = await self._waiters.until(self._end.poll_recv_bytes, timeout)
         return received
 
     def detach(self) -> _native.Connection:
-        """Takes the end out of the loop, for example to send it; returns it as a `strait.Connection`. Tasks that wait
-        get `Closed`."""
+        """Takes the end out of the loop, for example for a send; returns a `strait.Connection`. Waiting tasks get
+        `Closed`."""
         connection = self._end.detach()
         self._waiters()
         return connection
 
     def close(self, reason: int = 0) -> None:
-        """Closes this end, and tells the other end the reason. Tasks that wait get `Closed`."""
+        """Closes this end, and gives the other end the reason. Waiting tasks get `Closed`."""
         self._end.close(reason)
         self._waiters()
 
@@ -365,7 +365,7 @@ class Connection:
 
     @property
     def peer(self) -> _native.Peer | None:
-        """The process at the other end; `None` as long as that is not known."""
+        """The process at the other end; `None` while unknown."""
         return self._end.peer
 
     async def __aenter__(self) -> Self:
@@ -386,15 +386,15 @@ class Connection:
 
 
 class Listener:
-    """Accepts connections under a name, in the event loop that runs when this object is made. The arguments are those
-    of `strait.Listener`."""
+    """Accepts connections under a name, in the running event loop when this object is made. The arguments are the
+    arguments of `strait.Listener`."""
 
     def __init__(self, name: str, **keywords: Any) -> None:
         self._waiters = _Waiters()
         self._listener = _native.Listener(name, **keywords)
 
     async def accept(self, timeout: float | None = None) -> Connection:
-        """Returns the connection to the next process that connects."""
+        """Returns the connection to the next connecting process."""
         if timeout is None:
             return Connection(await self._accept())
         async with self._waiters.loop.limit(timeout):
@@ -417,7 +417,7 @@ class Listener:
             return None
 
     def close(self) -> None:
-        """Stops listening. Tasks that wait get `Closed`. Accepted connections stay open."""
+        """Stops listening. Waiting tasks get `Closed`. Accepted connections stay open."""
         if self._waiters:
             self._waiters.loop.remove_reader(self._listener.fileno())
         self._listener.close()
@@ -446,8 +446,8 @@ class Listener:
 
 
 class Producer:
-    """The end of a data pipe that writes, in the event loop that runs when this object is made. Takes the end out of
-    `producer`, a `strait.Producer`, which counts as moved afterwards."""
+    """The writing end of a data pipe in an event loop: the running loop when this object is made. The end is taken out
+    of `producer`, a `strait.Producer`, which counts as moved afterwards."""
 
     def __init__(self, producer: _native.Producer) -> None:
         self._waiters = _Waiters()
@@ -455,13 +455,13 @@ class Producer:
         self._end = _native.AsyncProducerEnd(producer, self._waiters.loop.reactor, self._waiters)
 
     async def write(self, data: Any, *, timeout: float | None = None) -> int:
-        """Writes as many bytes as there is room for, at least one element, and returns their number. A call that is
-        cancelled has written nothing."""
+        """Writes as many bytes as there is room for, at least one element, and returns the number. A cancelled call has
+        written nothing."""
         async with self._writing:
             return await self._waiters.until(lambda: self._end.poll_write(data), timeout)
 
     async def write_all(self, data: Any) -> None:
-        """Writes all bytes. A call that is cancelled may have written some of them."""
+        """Writes all bytes. A cancelled call may have written some bytes."""
         rest = memoryview(data).cast("B")
         async with self._writing:
             while rest:
@@ -469,7 +469,7 @@ class Producer:
                 rest = rest[await self._waiters.until(lambda: self._end.poll_write(piece), None) :]
 
     async def finish(self) -> None:
-        """Ends the stream: the consumer reads what was written, and then its end."""
+        """Ends the stream: the consumer reads all written bytes, and then the end of the stream."""
         async with self._writing:
             await self._waiters.until(self._end.poll_finish, None)
 
@@ -497,8 +497,8 @@ class Producer:
 
 
 class Consumer:
-    """The end of a data pipe that reads, in the event loop that runs when this object is made. Takes the end out of
-    `consumer`, a `strait.Consumer`, which counts as moved afterwards."""
+    """The reading end of a data pipe in an event loop: the running loop when this object is made. The end is taken out
+    of `consumer`, a `strait.Consumer`, which counts as moved afterwards."""
 
     def __init__(self, consumer: _native.Consumer) -> None:
         self._waiters = _Waiters()
@@ -506,7 +506,7 @@ class Consumer:
 
     async def read(self, size: int = 1 << 16, *, timeout: float | None = None) -> bytes:
         """Reads at most `size` bytes, as many as there are, at least one element. Returns no bytes at the end of the
-        stream. A call that is cancelled has read nothing."""
+        stream. A cancelled call has read nothing."""
         return await self._waiters.until(lambda: self._end.poll_read(size), timeout)
 
     def detach(self) -> _native.Consumer:
@@ -516,7 +516,7 @@ class Consumer:
         return consumer
 
     def close(self) -> None:
-        """Closes this end. Tasks that wait get `Closed`."""
+        """Closes this end. Waiting tasks get `Closed`."""
         self._end.close()
         self._waiters()
 
@@ -543,7 +543,7 @@ class Consumer:
 
 
 class Request:
-    """A request of the other side. If it is dropped without a reply, the caller gets `NotAnswered`."""
+    """A request of the other side. If the request is dropped without a reply, the caller gets `NotAnswered`."""
 
     def __init__(self, request: _native.Request, loop: _Loop) -> None:
         self._request = request
@@ -554,7 +554,7 @@ class Request:
         return self._request.value()
 
     async def reply(self, obj: object) -> None:
-        """Replies with an object. Where there is no room, a thread of the loop waits for it."""
+        """Replies with an object. If there is no room, a thread of the loop waits for room."""
         try:
             self._request.reply(obj, timeout=0)
         except WouldBlock:
@@ -571,8 +571,8 @@ class Request:
 
 
 class Caller:
-    """An end of a connection for calls, in the event loop that runs when this object is made. Takes the end out of
-    `connection`, a `strait.Connection`. The other side is a `Caller` too, in a loop or not."""
+    """An end of a connection for calls, in the running event loop when this object is made. The end is taken out of
+    `connection`, a `strait.Connection`. The other side is also a `Caller`, in a loop or not."""
 
     def __init__(self, connection: _native.Connection) -> None:
         self._waiters = _Waiters()
@@ -581,7 +581,7 @@ class Caller:
 
     async def call(self, obj: object, *, timeout: float | None = None) -> Any:
         """Sends an object as a request, and returns the object of the reply. If the timeout ends first (`TimedOut`), or
-        the task is cancelled, the call is cancelled: whether the other side carries it out is not known then."""
+        the task is cancelled, the call is cancelled; whether the other side carries out the request is then unknown."""
         waiters = _Waiters()
         call = self._end.begin(obj, waiters)
         self._calls.add(waiters)
@@ -598,12 +598,12 @@ class Caller:
             call.cancel()
 
     async def next_request(self, *, timeout: float | None = None) -> Request:
-        """Returns the next request of the other side. A call that is cancelled loses none."""
+        """Returns the next request of the other side. A cancelled call loses no request."""
         return Request(await self._waiters.until(self._end.poll_request, timeout), self._waiters.loop)
 
     async def serve(self, handler: Callable[[Any], Any]) -> None:
-        """Answers each request with what `handler` returns for its object, one after the other, until the other side
-        closes. The handler may be a function or a coroutine function."""
+        """Calls `handler` with the object of each request, one after the other, and replies with the result, until the
+        other side closes. The handler may be a function or a coroutine function."""
         while True:
             try:
                 request = await self.next_request()
@@ -618,7 +618,7 @@ class Caller:
                 return
 
     def close(self) -> None:
-        """Closes this end. Tasks that wait get `Closed`."""
+        """Closes this end. Waiting tasks get `Closed`."""
         self._end.close()
         self._waiters()
         for waiters in list(self._calls):
@@ -637,9 +637,9 @@ class Caller:
 
 
 async def spawn(program: str, *args: str, **keywords: Any) -> tuple[Any, Connection]:
-    """Starts a program, and returns its process with a connection to it: the process of
-    `asyncio.create_subprocess_exec`, or of `trio.lowlevel.open_process`. The program calls `strait.parent()`. The keyword
-    arguments are the options of a connection, and those of the call that starts the process."""
+    """Starts a program, and returns its process and a connection to the process. The process comes from
+    `asyncio.create_subprocess_exec`, or from `trio.lowlevel.open_process`. The program calls `strait.parent()`. The
+    keyword arguments are the options of a connection, and the arguments of the function that starts the process."""
     connection, inheritance = inherit(keywords)
     try:
         if isinstance(_running(), _Asyncio):
@@ -650,7 +650,7 @@ async def spawn(program: str, *args: str, **keywords: Any) -> tuple[Any, Connect
         connection.close()
         raise
     finally:
-        # Until then, this end would not see the death of the new process.
+        # Otherwise this end would not see the death of the new process.
         inheritance.close()
     return process, Connection(connection)
 
@@ -662,11 +662,11 @@ def pair(**options: Any) -> tuple[Connection, Connection]:
 
 
 async def connect(name: str, **keywords: Any) -> Connection:
-    """Connects to a listener. A thread of the event loop waits for it. The arguments are those of
+    """Connects to a listener. A thread of the event loop waits for the listener. The arguments are the arguments of
     `strait.connect`."""
     return Connection(await _running().in_thread(partial(_native.connect, name, **keywords)))
 
 
 def parent(**options: Any) -> Connection:
-    """Returns the connection to the process that started this one with `strait.spawn`."""
+    """Returns the connection to the parent process, which started this process with `strait.spawn`."""
     return Connection(_native.parent(**options))

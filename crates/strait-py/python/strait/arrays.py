@@ -1,8 +1,7 @@
-"""Arrays, tensors and tables: the kinds that `send` carries.
+"""Arrays, tensors and tables: the kinds carried by `send`.
 
 `Connection.send` carries NumPy arrays, tensors of torch in the memory of the processor, tables and batches of Arrow,
-arrays of any library that has DLPack, and buffers of numbers. `strait.empty` makes an array that is sent without a
-copy.
+arrays of any library with DLPack, and buffers of numbers. An array made by `strait.empty` is sent without a copy.
 """
 
 from __future__ import annotations
@@ -16,6 +15,6 @@ __all__ = ["Array", "Reservation", "empty", "send_arrow"]
 
 
 def send_arrow(connection: Connection, table: Any, *, timeout: float | None = None) -> None:
-    """Sends a table or a batch of Arrow: its columns are written into shared memory once, and the peer reads them there.
-    `connection.send(table)` does the same."""
+    """Sends a table or a batch of Arrow: its columns are written into shared memory once, and the peer reads the
+    columns there. Equals `connection.send(table)`."""
     connection.send(table, timeout=timeout)

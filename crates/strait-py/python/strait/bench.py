@@ -1,10 +1,10 @@
-"""Times Strait beside the neighbours that are installed.
+"""Times Strait beside other installed libraries.
 
     python -m strait.bench [--rounds N] [--only TEXT] [--json]
 
-Each row sends something to a second process, which sends an answer, and shows the time of one exchange. The column
-*CPU* is the processor time of both processes for one exchange. A figure is the median over the rounds, in each of which
-every neighbour runs once. Array rows need NumPy; the receiver reads a byte of each page of an array.
+In each row, a process sends an object to a second process, and gets an answer; the row shows the time of one exchange.
+The column *CPU* is the processor time of both processes for one exchange. A figure is the median over the rounds. In
+each round every library runs once. Array rows need NumPy; the receiver reads a byte of each page of an array.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Strait(Way):
 
 
 class Pipe(Way):
-    """`multiprocessing.Pipe`: bytes by `send_bytes`, arrays by `send`, which pickles."""
+    """`multiprocessing.Pipe`: bytes by `send_bytes`, arrays by `send`, with pickle."""
 
     name = "multiprocessing.Pipe"
 
@@ -107,7 +107,7 @@ class Pipe(Way):
 
 
 class SharedMemory(Pipe):
-    """A `multiprocessing.shared_memory` that is made once, and a Pipe that tells when it was filled."""
+    """A `multiprocessing.shared_memory`, made once, and a Pipe for the notice that the memory was filled."""
 
     name = "shared_memory + Pipe"
 
@@ -181,7 +181,7 @@ class ZeroMQ(Way):
 
 
 class Torch(Pipe):
-    """`torch.multiprocessing`, which puts each tensor into shared memory."""
+    """`torch.multiprocessing`; puts each tensor into shared memory."""
 
     name = "torch.multiprocessing"
     needs = ("torch",)
@@ -200,7 +200,7 @@ class Torch(Pipe):
 
 
 class Socket(Way):
-    """A bare Unix socket that keeps the bounds of messages, for what the kernel itself takes."""
+    """A bare Unix socket with message boundaries, for the cost of the kernel alone."""
 
     name = "seqpacket socket"
 
@@ -272,7 +272,7 @@ LOOPS: dict[str, tuple[Callable[[str, int], Any], tuple[str, ...]]] = {
 
 
 class Row(NamedTuple):
-    """Something that is measured."""
+    """A measured way of exchanging messages."""
 
     name: str
     size: int
@@ -297,7 +297,7 @@ def _installed(needs: tuple[str, ...]) -> bool:
 
 
 def competitors(row: Row) -> list[str]:
-    """Returns the names of the installed ways that have a row."""
+    """Returns the names of the installed ways with a row."""
     if row.kind in ("asyncio", "uvloop"):
         if row.kind == "uvloop" and not _installed(("uvloop",)):
             return []
@@ -354,7 +354,7 @@ def serve(row: Row, name: str, descriptor: int, path: str) -> None:
 
 
 def _exchanges(row: Row, way: Any) -> Callable[[int], float]:
-    """Returns a function that makes an exchange and returns the seconds that it took."""
+    """Returns a function that makes an exchange and returns its duration in seconds."""
     if row.kind == "bytes":
 
         def exchange(_number: int) -> float:
@@ -388,7 +388,7 @@ def _exchanges(row: Row, way: Any) -> Callable[[int], float]:
 
 
 def _measure(row: Row, name: str, descriptor: int, path: str) -> tuple[list[float], float]:
-    """Returns the times of the exchanges, and the processor time of both processes for one."""
+    """Returns the times of the exchanges, and the processor time of both processes for one exchange."""
     if row.kind in ("asyncio", "uvloop"):
 
         async def exchange_all() -> tuple[list[float], float]:

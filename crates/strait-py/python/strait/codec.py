@@ -4,10 +4,10 @@
 
     one, other = pair(codec=codec.json)
 
-Both ends of a connection need one codec. `plain` is the default. It carries plain objects, arrays and handles, and
-executes nothing. `register` adds classes of yours to it. A codec of your own is an object with the methods of `Codec`;
-with an attribute `typed`, the number of a codec of the Rust crate `strait-typed` whose bytes it reads, it also receives
-from a typed channel.
+Both ends of a connection need one codec. `plain` is the default. `plain` carries plain objects, arrays and handles, and
+executes no code. `register` adds classes of yours to `plain`. A codec of your own is an object with the methods of
+`Codec`. If it reads the bytes of a codec of the Rust crate `strait-typed`, it can have an attribute `typed`, the number
+of this codec; then it also receives from a typed channel.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ __all__ = ["Codec", "json", "msgspec", "pickle", "plain", "register"]
 
 
 class Codec(Protocol):
-    """What a codec does."""
+    """The interface of a codec."""
 
     def dumps(self, obj: Any) -> tuple[Any, list[Any]]:
-        """Returns the bytes of an object, and the handles to send with them."""
+        """Returns the bytes and the handles of an object."""
         ...
 
     def loads(self, message: Message) -> Any:
@@ -35,7 +35,7 @@ class Codec(Protocol):
 
 
 class _Plain:
-    """The codec of connections that name none."""
+    """The codec of connections without a named codec."""
 
     is_plain = True
 
@@ -65,8 +65,8 @@ class _Json:
 
 
 class _Pickle:
-    """Objects as pickles, with handles and large buffers as in `strait.mp`. A peer can run code in this process, so both
-    ends have to name this codec."""
+    """Objects as pickles, with handles and large buffers as in `strait.mp`. A peer can run code in this process, so
+    both ends have to name this codec."""
 
     unpickles = True
 
@@ -82,7 +82,7 @@ class _Pickle:
 
 
 class msgspec:  # noqa: N801
-    """Objects of a type, for example a `msgspec.Struct`, as MessagePack, by the package `msgspec`. What a peer sends is
+    """Objects of a type, for example a `msgspec.Struct`, as MessagePack, by the package `msgspec`. Received objects are
     checked against the type."""
 
     typed = 2

@@ -1,4 +1,5 @@
-"""Unpickles what it receives, so a peer can run code in this process: use it with processes of your own user only.
+"""Unpickles received messages, so a peer can run code in this process: use `strait.mp` with processes of your own user
+only.
 
 Stands in for `multiprocessing.connection`: `Pipe`, `Listener`, `Client`, and `wait`. Ends of pipes can be arguments of
 `multiprocessing.Process`, with each start method.
@@ -15,16 +16,16 @@ Stands in for `multiprocessing.connection`: `Pipe`, `Listener`, `Client`, and `w
         here.send(21)
         print(here.recv())
 
-What differs from `multiprocessing`:
+Differences from `multiprocessing`:
 
-* One process alone can use an end of a pipe: the process that uses the end first. For any other it raises an `OSError`.
+* One process alone can use an end of a pipe: the process that uses the end first. Other processes get an `OSError`.
 * The death of a process is seen although other processes have inherited the end of the pipe.
 * Any number of threads may use one connection. Each message arrives whole.
 * Large arrays and other buffers of a pickle travel in shared memory, and arrive writable. Files, sockets and regions
   travel in an object that is sent.
-* `fileno()` is for waiting only: nothing can be read from it or written to it.
-* Addresses are paths of Unix sockets. There are no addresses of networks and no abstract ones.
-* There are no queues: a queue that several processes read needs a process that hands out its items.
+* `fileno()` is for waiting only: the descriptor cannot be read or written.
+* Addresses are paths of Unix sockets. There are no network addresses and no abstract addresses.
+* There are no queues: a queue with several reading processes needs a process that hands out the items.
 """
 
 from __future__ import annotations
@@ -77,7 +78,8 @@ class Connection:
         self._end.send_bytes(buf, offset, size)
 
     def recv_bytes(self, maxlength: int | None = None) -> bytes:
-        """Receives the bytes of a message. Raises `OSError`, and keeps the message, if it has more than `maxlength`."""
+        """Receives the bytes of a message. If the message has more than `maxlength` bytes, raises `OSError`, and keeps
+        the message."""
         if maxlength is not None and maxlength < 0:
             raise ValueError("negative maxlength")
         try:
@@ -86,8 +88,8 @@ class Connection:
             raise OSError(f"the next message has {error.needed} bytes, more than {maxlength}; it was kept") from None
 
     def recv_bytes_into(self, buf: Any, offset: int = 0) -> int:
-        """Receives the bytes of a message into a writable buffer, and returns their number. Raises `BufferTooShort` with
-        the message if the buffer is too small."""
+        """Receives the bytes of a message into a writable buffer, and returns the number of bytes. Raises
+        `BufferTooShort` with the message if the buffer is too small."""
         if offset < 0:
             raise ValueError("negative offset")
         try:
@@ -96,7 +98,7 @@ class Connection:
             raise BufferTooShort(self._end.recv_bytes()) from None
 
     def poll(self, timeout: float | None = 0.0) -> bool:
-        """Returns whether there is something to receive, after waiting for that until the timeout."""
+        """Waits for a message until the timeout, and returns whether there is something to receive."""
         return self._end.poll(timeout)
 
     def fileno(self) -> int:
@@ -169,7 +171,7 @@ class Listener:
         )
 
     def accept(self) -> Connection:
-        """Returns the connection to the next process that connects. A process of another user is sent away."""
+        """Returns the connection to the next connecting process. A process of another user is refused."""
         while True:
             listening = self._socket
             if listening is None:
@@ -246,8 +248,8 @@ def Client(address: str, family: str | None = None, authkey: bytes | None = None
 
 
 def wait(object_list: Iterable[Any], timeout: float | None = None) -> list[Any]:
-    """Waits until one of the objects is ready, and returns all that are: connections with something to receive, and
-    anything else with a descriptor, or the number of one, that is readable."""
+    """Waits until an object is ready, and returns all ready objects: connections with something to receive, and other
+    objects with a readable descriptor, or numbers of readable descriptors."""
     objects = list(object_list)
     ends = [item._end if isinstance(item, Connection) else item for item in objects]
     ready = {id(end) for end in _wait(ends, timeout)}
@@ -278,7 +280,7 @@ def _socket() -> socket.socket:
 
 
 def _user(connected: socket.socket) -> int:
-    """Returns the user at the other end of a socket, as the kernel names it."""
+    """Returns the user at the other end of a socket, by the kernel's report."""
     credentials = connected.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, struct.calcsize("3i"))
     user: int = struct.unpack("3i", credentials)[1]
     return user
@@ -299,7 +301,8 @@ def _over(connected: socket.socket) -> Connection:
 
 
 def _check(connection: Connection, key: bytes, first: bool) -> None:
-    """Proves to each other that both processes have the key, as `multiprocessing` does. Raises `AuthenticationError`."""
+    """Makes each process prove to the other that it has the key, like `multiprocessing`. Raises
+    `AuthenticationError`."""
     steps: list[Any] = [_theirs.deliver_challenge, _theirs.answer_challenge]
     try:
         for step in steps if first else reversed(steps):

@@ -1,4 +1,4 @@
-//! Arrays in the codec: types of elements and shapes, which a hostile peer may have made up.
+//! Arrays in the codec: types of elements and shapes, possibly invented by a hostile peer.
 
 /// The greatest number of dimensions.
 const MAX_DIMENSIONS: usize = 32;
@@ -37,8 +37,8 @@ fn is_unit(text: &str) -> bool {
         || unit.is_some_and(|unit| unit.len() <= 12 && unit.bytes().all(|byte| byte.is_ascii_alphanumeric()))
 }
 
-/// Returns the number of bytes of an array; `None` if there are too many dimensions, or if the dimensions, those of 0
-/// left out, are over the address space.
+/// Returns the number of bytes of an array; `None` if there are too many dimensions, or if the product of all
+/// dimensions other than 0 is over the address space.
 pub(super) fn size(item: u64, shape: &[u64]) -> Option<usize> {
     if shape.len() > MAX_DIMENSIONS {
         return None;

@@ -1,4 +1,4 @@
-//! From bytes to objects. The bytes come from a peer that may be hostile.
+//! From bytes to objects. The bytes come from a possibly hostile peer.
 
 use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyTypeError, PyValueError};
@@ -58,7 +58,7 @@ struct Decoder<'py, 'a> {
     mode: Mode,
     /// Whether the decoder is in an array; if so, it leaves the bytes of a large array in the message.
     in_array: bool,
-    /// The many bytes of the array, for which `...` stands.
+    /// The many bytes of the array, shown as `...`.
     of_array: Option<&'a [u8]>,
 }
 

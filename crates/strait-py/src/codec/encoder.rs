@@ -33,12 +33,12 @@ pub(crate) fn encode(object: &Bound<'_, PyAny>, regions: usize) -> PyResult<Enco
 pub(crate) struct Encoded {
     pub(crate) bytes: Vec<u8>,
     pub(crate) carriers: Vec<Carrier>,
-    /// The number of arrays that were copied into regions.
+    /// The number of arrays copied into regions.
     pub(crate) copied: u64,
 }
 
 enum Failed {
-    /// An object that the codec does not carry. The steps of its place are listed from the last step to the first.
+    /// An object that the codec does not carry. The steps to the object are listed from the last step to the first.
     NotPlain {
         place: Vec<String>,
         why: String,
@@ -51,7 +51,7 @@ impl Failed {
         Self::NotPlain { place: Vec::new(), why: why.into() }
     }
 
-    /// Returns the failure with one more step in front of its place.
+    /// Returns the failure with a further step in front of the others.
     fn within(self, step: impl FnOnce() -> String) -> Self {
         match self {
             Self::NotPlain { mut place, why } => {
@@ -153,7 +153,7 @@ impl Encoder {
     }
 
     fn items(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> Result<(), Failed> {
-        // A copy: code of the program that runs meanwhile may change the list.
+        // A copy: code of the program may run meanwhile and change the list.
         let items: Vec<_> = object.try_iter()?.collect::<PyResult<_>>()?;
         let count = length(items.len())?;
         self.write(|bytes| write::write_array_len(bytes, count))?;
@@ -325,7 +325,7 @@ impl Encoder {
     }
 }
 
-/// Returns a length as MessagePack has it.
+/// Returns a length in MessagePack.
 fn length(len: usize) -> Result<u32, Failed> {
     u32::try_from(len)
         .map_err(|_| Failed::because(format!("{len} bytes or items: MessagePack has at most {}", u32::MAX)))
