@@ -1,4 +1,4 @@
-//! The catalogue: every mechanism by its name, and the processes that measure it.
+//! The catalogue: every mechanism by its name, and the measuring processes.
 
 use std::os::fd::OwnedFd;
 use std::str::FromStr;
@@ -30,8 +30,8 @@ macro_rules! entry {
     };
 }
 
-/// Defines a constant for each mechanism, and the list of them all. A program without the feature `suites` knows those
-/// marked with `=> suites` by their names alone: the loops of all mechanisms take most of the time of a build. The
+/// Defines a constant for each mechanism, and the list of them all. A program without the feature `suites` knows the
+/// mechanisms marked with `=> suites` by name alone: the loops of all mechanisms take most of the time of a build. The
 /// mechanisms with [`ALIASES`] are in every program.
 macro_rules! catalogue {
     ($($(#[doc = $doc:literal])* $(#[cfg($cfg:meta)])? $name:ident: $end:ty $(=> $suites:ident)?;)*) => {
@@ -55,7 +55,7 @@ catalogue! {
     STRAIT_SEALED: StraitUsed<Sealed> => suites;
     /// Strait, waiting by a wait set.
     STRAIT_WAIT_SET: StraitUsed<InSet> => suites;
-    /// Strait, over a channel that shares its link with another channel.
+    /// Strait, over a channel on a link with another channel.
     STRAIT_SECOND: StraitUsed<Second> => suites;
     /// Strait, with one descriptor in each message.
     STRAIT_RIGHTS: StraitWith<OwnedFd>;
@@ -135,7 +135,8 @@ catalogue! {
     HEAPLESS: crate::mechanism::peers::heapless::Heapless;
 }
 
-/// Ways to encode values, which are measured like mechanisms. They send no messages, and no default list has them.
+/// Ways to encode values, which are measured like mechanisms. These mechanisms send no messages, and are in no default
+/// list.
 pub static CODECS: &[Mechanism] = &[
     Mechanism::FIDL,
     Mechanism::FIDL_LINEAR,
@@ -247,7 +248,7 @@ trait Listed: End {
 
 impl<E: End> Listed for E {}
 
-/// An end with its entry in the catalogue of a program that cannot measure it.
+/// An end with an entry in the catalogue of a program that cannot measure the mechanism.
 #[cfg(not(feature = "suites"))]
 trait ListedByName: End {
     const LISTING: &'static Listing = &Listing {

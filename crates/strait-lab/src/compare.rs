@@ -36,8 +36,8 @@ pub fn change(before: &Figure, after: &Figure) -> Change {
     }
 }
 
-/// Whether the probes differ by more than [`STEADY`]: the processors were so much closer in one result that a
-/// comparison of spinning figures means nothing.
+/// Whether the probes differ by more than [`STEADY`]: in one result the processors were much closer, and a comparison
+/// of spinning figures means nothing.
 fn moved(then: Option<f64>, now: Option<f64>) -> bool {
     match (then, now) {
         (Some(then), Some(now)) => spread(&[then, now]) > STEADY,
@@ -45,8 +45,8 @@ fn moved(then: Option<f64>, now: Option<f64>) -> bool {
     }
 }
 
-/// Formats the comparison for the terminal: a table of the figures that changed, then the figures that cannot be
-/// judged, and how many did not change.
+/// Formats the comparison for the terminal: a table of the changed figures, then the inconclusive figures, and the
+/// number of unchanged figures.
 pub fn print(before: &Results, after: &Results) -> String {
     let mut out = String::new();
     if before.machine.words() != after.machine.words() {

@@ -16,10 +16,10 @@
 //! * [`peers`] compares Strait with other libraries, each in a program of its own.
 //! * [`bars`] judges Strait: each of its targets, with a floor measured in the same seconds.
 //!
-//! Each module uses only those below it; `tests/layers.rs` has their order.
+//! Each module uses only lower modules; `tests/layers.rs` has their order.
 //!
-//! The measuring processes are this program, executed again with a hidden subcommand. A program that embeds the
-//! laboratory calls [`pair::main`] for this subcommand, `peer`.
+//! The measuring processes are this program, executed again with a hidden subcommand. A program with the laboratory
+//! calls [`pair::main`] for this subcommand, `peer`.
 
 pub mod bars;
 mod catalogue;
@@ -50,7 +50,7 @@ pub use samples::{Percentiles, QUANTILES};
 pub use shape::Shape;
 pub use work::{Calls, Counted, Extent, Mechanism, Report, Spent, Wait, Work};
 
-/// The unit tests count allocations, as the program that embeds this crate does.
+/// The unit tests count allocations, like a program with this crate.
 #[cfg(test)]
 #[global_allocator]
 static ALLOCATOR: process::allocations::Counting = process::allocations::Counting;

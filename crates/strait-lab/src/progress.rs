@@ -1,7 +1,7 @@
 //! Progress on standard error: a bar on a terminal, and otherwise a line for each tenth of the suite.
 //!
-//! The output changes between measurements only. A bar that a thread of its own redraws would take a processor from
-//! the measurement.
+//! The output changes between measurements only. A bar with its own redrawing thread would take a processor from the
+//! measurement.
 
 use std::io::{IsTerminal, stderr};
 use std::time::Instant;

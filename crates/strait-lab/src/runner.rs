@@ -1,8 +1,8 @@
 //! Measures a suite: every work in fresh processes, in repetitions, in random order.
 //!
-//! Works that are compared with one another (they differ in the mechanism only) run directly one after the other, in
-//! random order. The groups of such works are in random order, too. So a disturbance of a quarter of a minute spoils
-//! one repetition of some figures, not all repetitions of one figure.
+//! Compared works (with different mechanisms, and all else equal) run in direct sequence, in random order. The groups
+//! of such works are in random order, too. So a disturbance of a quarter of a minute spoils one repetition of some
+//! figures, not all repetitions of a figure.
 //!
 //! On a virtual machine the processors can move closer together or farther apart during a run. Such a run is repeated
 //! a few times, and marked if the repetitions do not help.
@@ -24,8 +24,8 @@ use crate::stats::spread;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Calls, Extent, Mechanism, Report, Wait, Work};
 
-/// The greatest number of times that a run is measured if the probe (the bare cache-line round trip) changes within
-/// it by more than [`STEADY`].
+/// How often a run is measured at most, if the probe (the bare cache-line round trip) changes within the run by more
+/// than [`STEADY`].
 pub(crate) const RETRIES: usize = 3;
 
 /// A suite to measure: its works, and how to measure them.
@@ -159,8 +159,7 @@ pub fn run(plan: &Plan) -> Results {
     }
 }
 
-/// Measures on this machine what a clock reading costs, and a round trip through the measuring loops without a
-/// mechanism.
+/// Measures the cost of a clock reading, and of a round trip through the measuring loops without a mechanism.
 fn calibrate() -> Harness {
     let readings = 100_000;
     let begin = clock::now();
@@ -204,8 +203,8 @@ fn count_calls(
     true
 }
 
-/// Groups the works that are compared with one another, as their indices in `works`. Leaves out a work that this
-/// machine cannot measure (its element of `lacking` is a reason).
+/// Groups the compared works, as indices in `works`. Leaves out works that this machine cannot measure (with a reason
+/// in `lacking`).
 fn groups(works: &[Work], lacking: &[Option<String>]) -> Vec<Vec<usize>> {
     let mut groups: Vec<Vec<usize>> = Vec::new();
     for index in (0..works.len()).filter(|&index| lacking[index].is_none()) {

@@ -90,8 +90,8 @@ impl Suite {
     }
 }
 
-/// Estimates how long `repetitions` runs of each work take, on a machine like the one on which the estimate was made.
-/// If `calls` is set, the runs that count system calls are added.
+/// Estimates how long `repetitions` runs of each work take, on a machine like the machine of the estimate. If `calls`
+/// is set, the runs that count system calls are added.
 pub fn expected(works: &[Work], repetitions: usize, calls: bool) -> Duration {
     let run = |work: &Work| {
         let measured = match work.extent {
@@ -172,7 +172,7 @@ fn posix(cpus: Cpus) -> Vec<Work> {
         extent: Extent::Time { warm: 20, steady: 80 },
     };
     let mut works = axes.works();
-    // A signal carries eight bytes, so signals have figures of their own, with two other mechanisms at that size.
+    // A signal carries eight bytes, so signals have separate figures, with two other mechanisms at this size.
     axes.sizes = vec![8];
     axes.mechanisms = vec![Mechanism::STRAIT, Mechanism::PIPE, Mechanism::SIGNAL, Mechanism::SIGNALFD];
     works.extend(axes.works());

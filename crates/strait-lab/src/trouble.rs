@@ -1,8 +1,8 @@
 //! The one error type of the program: a sentence.
 //!
 //! Hardly any error here is handled by its kind. A broken run is reported in its row, and every other error ends the
-//! program, so an error needs to read well. There is one exception, a *limit*: a known limit of a mechanism that this
-//! machine has just shown. A limit is a finding about the mechanism, not a failure.
+//! program, so an error needs to read well. There is one exception, a *limit*: a known limit of a mechanism, just met
+//! on this machine. A limit is a finding about the mechanism, not a failure.
 
 use std::fmt;
 
@@ -10,7 +10,7 @@ use serde::{Deserialize, Serialize};
 
 /// An error: why something did not work, in words for the person at the terminal.
 ///
-/// A `Trouble` is one pointer wide, so that the measuring loops, in which every call can fail, return small values.
+/// A `Trouble` is one pointer wide, so that the measuring loops, where every call can fail, return small values.
 #[derive(Debug, Serialize, Deserialize)]
 #[serde(transparent)]
 pub struct Trouble(Box<Told>);
@@ -21,7 +21,7 @@ struct Told {
     is_limit: bool,
 }
 
-/// The result of everything in this program that can fail.
+/// The result of every fallible function in this program.
 pub type Result<T> = std::result::Result<T, Trouble>;
 
 impl Trouble {
@@ -43,7 +43,7 @@ impl Trouble {
         Self(Box::new(Told { words, is_limit }))
     }
 
-    /// Whether this error is a known limit of a mechanism (which is no failure).
+    /// Whether this error is a known limit of a mechanism (not a failure).
     pub fn is_limit(&self) -> bool {
         self.0.is_limit
     }

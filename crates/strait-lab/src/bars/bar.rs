@@ -114,7 +114,7 @@ impl Bar {
     }
 
     /// Fills in the values of a row without a reference, one of each repetition. Their median is compared with the
-    /// limit, if there is one.
+    /// limit, if any.
     pub fn found(mut self, values: &[f64]) -> Self {
         self.value = median(values);
         self.holds = self.value.and_then(|value| self.keeps(value));
@@ -142,7 +142,7 @@ impl Bar {
         self
     }
 
-    /// Adds a remark, after those that the row has.
+    /// Adds a remark, after the row's other remarks.
     pub fn noted(mut self, note: impl Into<String>) -> Self {
         let note = note.into();
         self.note = Some(match self.note.take() {
@@ -276,7 +276,7 @@ impl Suite {
         format!("{table}{remarks}")
     }
 
-    /// Returns a sentence with the number of bars that hold, that are missed, and that could not be measured.
+    /// Returns a sentence with the numbers of met, missed and unmeasured bars.
     pub fn verdict(&self) -> String {
         let judged = || self.bars.iter().filter(|bar| bar.bar.is_some());
         let count = |holds| judged().filter(|bar| bar.holds == holds).count();

@@ -1,4 +1,4 @@
-//! Contests: a few runs that are compared, and the rows computed from them.
+//! Contests: a few compared runs, and the rows computed from the runs.
 //!
 //! The runs of a contest run directly one after the other, in fresh processes, in changing order. Their ratio is
 //! computed within each repetition. Each repetition goes through all contests once. So a disturbance of a quarter of
@@ -36,8 +36,8 @@ pub(crate) struct Contest<J = Work> {
     pub(crate) runs: Vec<J>,
     /// The rows that are computed from the runs.
     pub(crate) rows: Vec<Row>,
-    /// Whether the contest measures idle processes. If so, the contest runs only once, because it is long, and all
-    /// its runs at one time.
+    /// Whether the contest measures idle processes. If so, the long contest runs only once, with all its runs at one
+    /// time.
     pub(crate) idle: bool,
 }
 
@@ -64,13 +64,13 @@ impl Contest {
         self.row(Bar::new(work, "ns", reference, Sense::AtMost, limit), Kind::Times(run, others.to_vec()))
     }
 
-    /// Adds a row that compares the messages per second of the first run with those of the second.
+    /// Adds a row that compares the messages per second of the first and the second run.
     pub(crate) fn paces(self, work: &str, reference: &str, limit: f64) -> Self {
         self.row(Bar::new(work, "M/s", reference, Sense::AtLeast, limit), Kind::Paces(1))
     }
 
-    /// Adds a row that compares what each of `parts` parts adds to the time of the second run with a bare hop between
-    /// two threads.
+    /// Adds a row that compares the added time for each of `parts` parts of the second run with a bare hop between two
+    /// threads.
     pub(crate) fn hops(self, work: &str, parts: f64) -> Self {
         let bar = Bar::new(work, "ns", "a bare hop: mutex, queue, condition variable", Sense::AtMost, 1.5);
         self.row(bar, Kind::Added { run: 0, to: 1, parts, each: "bare_hop_ns" })
@@ -116,8 +116,8 @@ pub(crate) enum Kind {
     /// `Added`: the median time of `run` minus that of run `to`, divided by `parts`, compared with the additional
     /// result `each` of `run`.
     Added { run: usize, to: usize, parts: f64, each: &'static str },
-    /// `Found(run, name)`: the additional result `name` of `run`, in the row's unit, compared with the row's limit if
-    /// it has one.
+    /// `Found(run, name)`: the additional result `name` of `run`, in the row's unit, compared with the row's limit, if
+    /// any.
     Found(usize, &'static str),
 }
 
@@ -150,7 +150,7 @@ impl Results {
         }
     }
 
-    /// Returns the median time of a run: one way if the shape measured that, too.
+    /// Returns the median time of a run: one way if the shape also measured one way.
     fn median_time(&self, index: usize) -> Option<f64> {
         Some(self.found(index, "way_there_ns").unwrap_or(self.report(index)?.times.p50))
     }
@@ -199,7 +199,7 @@ pub(crate) fn run<J: Job>(
             }
         }
     }
-    // Long contests run once, at the end, so that they cannot use up the time budget of others.
+    // Long contests run once, at the end, and so leave the time budget to the others.
     for (contest, results) in contests.iter().zip(&mut results) {
         if contest.idle && !contest.runs.is_empty() {
             results.push(repeat(contest, 0, &mut progress));
@@ -330,7 +330,7 @@ fn least(bar: Bar, results: &[Results], run: usize, name: &str) -> Bar {
     Bar { value: value_found, reference_value: least_found, ..bar }
 }
 
-/// Judges counts of system calls. A run is killed at its first system call, so its count is 0 or 1, and 1 stands for
+/// Judges counts of system calls. A run is killed at its first system call, so the count is 0 or 1, and 1 stands for
 /// any number.
 ///
 /// System calls for the messages end the run in every repetition. A single repetition may break if a side did not run
@@ -374,7 +374,7 @@ fn spreads(results: &[Results], run: usize) -> Vec<[f64; 2]> {
         .collect()
 }
 
-/// Returns the processor time of both sides for each message of a run, for each repetition in which it was measured.
+/// Returns the processor time of both sides for each message of a run, for each repetition with this measurement.
 fn costs(results: &[Results], run: usize) -> Vec<f64> {
     let costs = results.iter().filter_map(|results| results.report(run)).map(Report::cpu_per_message);
     costs.filter(|&cost| cost > 0.0).collect()
@@ -412,7 +412,7 @@ mod tests {
         assert_eq!(silence(bar(), &[]).holds, None);
     }
 
-    /// A job that pretends to take so many nanoseconds, or that breaks.
+    /// A job that pretends to take so many nanoseconds, or breaks.
     struct Pretended(Option<f64>);
 
     impl Job for Pretended {

@@ -24,7 +24,7 @@ processes. Memory is that of the pages in use.";
 /// The amount of work in a run of the suite `ends`.
 #[derive(Clone, Copy, Debug)]
 pub struct Scale {
-    /// The number of messages in a run that times each message by itself.
+    /// The number of messages in a run with single timing of each message.
     count: u64,
     /// The number by which all other counts (thousands and more) are divided.
     divisor: usize,
@@ -41,8 +41,8 @@ impl Scale {
     }
 }
 
-/// Runs the suite `ends`. Returns its rows, and whether a run broke. With `only`, just the rows whose work contains
-/// it are measured.
+/// Runs the suite `ends`. Returns its rows, and whether a run broke. With `only`, measures just the rows with this text
+/// in their work.
 pub fn run(repetitions: usize, only: Option<&str>, cpus: Cpus, scale: Scale) -> (Suite, bool) {
     contest::run("ends", contests(cpus, scale), repetitions, only, BUDGET)
 }
@@ -72,8 +72,8 @@ fn tasks<const N: usize>(placement: Option<Placement>, wait: Wait, tasks: [Task;
     Contest::new(placement, |place| tasks.map(|task| Work::objects(task, wait, place)).into())
 }
 
-/// Returns a contest of the task and of one descriptor that is sent over a channel, and over a bare socket. All are
-/// timed one way.
+/// Returns a contest of the task and of sending a descriptor, over a channel and over a bare socket. All are timed one
+/// way.
 fn against_descriptors(placement: Option<Placement>, wait: Wait, task: Task, count: u64) -> Contest {
     let descriptor = |mechanism, place| Work {
         shape: Shape::Wake { after: 0 },
@@ -112,10 +112,10 @@ fn sent(all: &mut Vec<Contest>, cpus: Cpus, count: u64) {
     );
 }
 
-/// Adds the contest of a stream whose receiving end moves, against one whose end stays.
+/// Adds the contest of a stream with a moving receiving end against a stream with a fixed end.
 ///
-/// The end moves between two processes other than the sender's. In the sender's own process it would receive without
-/// another process, and its backlog would never have left that process.
+/// The end moves between two processes other than the sender's. In the sender's own process, the end would receive
+/// without another process, and its backlog would never have left the process.
 fn moving_stream(all: &mut Vec<Contest>, cpus: Cpus, scale: Scale) {
     let stretch = scale.of(10_000) as u64;
     let work = format!("stream of 56 B whose receiving end moves every {stretch}, adaptive, two cores");
@@ -200,8 +200,8 @@ fn passed(all: &mut Vec<Contest>, cpus: Cpus, crossings: usize) {
     }
 }
 
-/// Adds the times of making and using channels within one process, and the time of a channel if there are 1, 10, 1,000
-/// and 100,000 of them. These times have no target.
+/// Adds the times of making and using channels within one process, and the time of a channel among 1, 10, 1,000 and
+/// 100,000 channels. These times have no target.
 fn within(all: &mut Vec<Contest>, cpus: Cpus, scale: Scale) {
     let same = Some(cpus.same());
     let rows = [

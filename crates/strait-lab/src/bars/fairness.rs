@@ -23,7 +23,7 @@ const BAR: f64 = 1.5;
 const BUSY: [usize; 3] = [1, 10, 100];
 
 /// Runs the suite `fairness` with `trips` round trips in each run. Returns its rows, and whether a run broke. With
-/// `only`, just the rows whose work contains it are measured.
+/// `only`, measures just the rows with this text in their work.
 pub fn run(repetitions: usize, only: Option<&str>, cpus: Cpus, trips: u64) -> (Suite, bool) {
     contest::run("fairness", contests(cpus, trips), repetitions, only, f64::INFINITY)
 }

@@ -13,8 +13,8 @@ const BUDGET: f64 = 105.0;
 
 const MIB: usize = 1 << 20;
 
-/// Runs the suite `floors`. Returns its rows, and whether a run broke. With `only`, just the rows whose work contains
-/// it are measured.
+/// Runs the suite `floors`. Returns its rows, and whether a run broke. With `only`, measures just the rows with this
+/// text in their work.
 pub fn run(repetitions: usize, only: Option<&str>, cpus: Cpus) -> (Suite, bool) {
     contest::run("floors", contests(cpus), repetitions, only, BUDGET)
 }

@@ -62,8 +62,8 @@ const GROUPS: [Group; 3] = [
     },
 ];
 
-/// Runs the suite `scale`. Returns its rows, and whether a run broke. With `only`, just the rows whose work contains it
-/// are measured; with `most`, just the runs with at most so many units.
+/// Runs the suite `scale`. Returns its rows, and whether a run broke. With `only`, measures just the rows with this
+/// text in their work; with `most`, just the runs with at most so many units.
 pub fn run(repetitions: usize, only: Option<&str>, most: Most) -> (Suite, bool) {
     let contests = GROUPS.iter().map(|group| contest(group, most, Units::new)).collect();
     contest::run("scale", contests, repetitions, only, f64::INFINITY)
@@ -150,7 +150,7 @@ mod tests {
     use super::{BTreeMap, GROUPS, Job, Most, Outcome, Result, Unit, contest};
     use crate::work::Report;
 
-    /// A job that pretends to have found costs that grow with the number of units.
+    /// A job that pretends to have found growing costs for more units.
     struct Pretended(usize);
 
     impl Job for Pretended {

@@ -26,7 +26,7 @@ through another process is timed from before it is written until the third proce
 Messages through another process and values have no outside target: a ratio of 1 means no difference. A test counts
 the copies of a message: cargo test -p strait-lab --test copies.";
 
-/// How a row names a ratio of ipcz to a bare stream socket, which was not measured in this run.
+/// The name, in a row, of a ratio of ipcz to a bare stream socket, not measured in this run.
 const IPCZ: &str = "ipcz, a constant of November 2026 from 2 × Intel Xeon";
 
 /// The amount of work in a run of the suite `toolbox`.
@@ -68,7 +68,7 @@ fn contests(cpus: Cpus, scale: Scale) -> Vec<Contest> {
     all
 }
 
-/// Returns a contest of two works that differ in what `run` takes.
+/// Returns a contest of two works with different arguments of `run`.
 fn two<T>(placement: Option<Placement>, [one, other]: [T; 2], run: impl Fn(T, Placement) -> Work) -> Contest {
     Contest::new(placement, |place| vec![run(one, place), run(other, place)])
 }
@@ -112,8 +112,8 @@ fn hops(all: &mut Vec<Contest>, cpus: Cpus, scale: Scale) {
     }
 }
 
-/// Adds the contests of handlers that a dispatcher calls in its thread, on each side. The dispatcher receives by
-/// itself, or by a pump in another thread.
+/// Adds the contests of handlers called by a dispatcher in its thread, on each side. The dispatcher receives by itself,
+/// or by a pump in another thread.
 fn dispatched(all: &mut Vec<Contest>, cpus: Cpus, trips: u64) {
     for (placement, how) in [(Some(cpus.same()), "same core"), (cpus.two(), "two cores")] {
         for size in [MOJO[0], MOJO[3]] {
@@ -154,9 +154,9 @@ fn round(ratio: f64) -> f64 {
     (ratio * 100.0).round() / 100.0
 }
 
-/// Adds the contests of calls from eight threads against calls from one. A single thread that spins, or that shares a
-/// core with its server, already uses all processor time. A single thread that sleeps on two cores leaves most of the
-/// time unused, so more is expected of eight threads there.
+/// Adds the contests of calls from eight threads against calls from one. A single thread that spins, or shares a core
+/// with its server, already uses all processor time. A single thread that sleeps on two cores leaves most of the time
+/// unused, so more is expected of eight threads there.
 fn calls(all: &mut Vec<Contest>, cpus: Cpus, millis: u64) {
     for (placement, wait, how, limit) in [
         (Some(cpus.same()), Wait::Block, "blocking, same core", 0.8),
@@ -182,7 +182,7 @@ fn tasks(all: &mut Vec<Contest>, cpus: Cpus, trips: u64) {
     for (placement, how) in [(Some(cpus.same()), "same core"), (cpus.two(), "two cores")] {
         let run = |bare, place| Work::objects(Task::Tasks { bare, trips }, Wait::Adaptive, place);
         let work = format!("round trip 64 B in tokio tasks, {how}");
-        // A program that was built without the feature `suites` leaves these rows out.
+        // A program without the feature `suites` leaves these rows out.
         if !run(false, Placement::Free).shape.is_built() {
             continue;
         }
@@ -197,7 +197,7 @@ fn relayed(all: &mut Vec<Contest>, cpus: Cpus, scale: Scale) {
         let run = |how, place| Work::objects(Task::Relayed { how, size, count: scale.of(count) }, Wait::Block, place);
         let runs =
             |place| [Relay::Sealed, Relay::View, Relay::Forwarded, Relay::Sent].map(|how| run(how, place)).into();
-        // Forwarding a message that is not sealed makes as many copies as sending it.
+        // Forwarding an unsealed message makes as many copies as sending the message.
         let rows = [("sealed and forwarded", 1.0), ("forwarded in place", 1.0), ("forwarded", 1.1)];
         let row = |contest: Contest, (index, (how, limit)): (usize, (&str, f64))| {
             let work = format!("{} through another process, {how}, two cores", bytes(size));
@@ -207,7 +207,7 @@ fn relayed(all: &mut Vec<Contest>, cpus: Cpus, scale: Scale) {
     }
 }
 
-/// Adds the contests of values sent within one process, against sending their bytes.
+/// Adds the contests of values sent within one process against sending the bytes.
 fn values(all: &mut Vec<Contest>, cpus: Cpus, scale: Scale) {
     for (size, count) in [(64, 100_000), (64 << 10, 20_000), (1 << 20, 1000)] {
         let run = |as_bytes, place| {

@@ -1,8 +1,8 @@
-//! Connections, one after the other between two processes: each connection is opened, used for one message there and
-//! one back, and closed.
+//! Connections, one after the other between two processes: each connection is opened, used for a message in each
+//! direction, and closed.
 //!
-//! For all mechanisms, the descriptors for the second process are sent over a socket that both processes already
-//! have. The cost of this socket alone is measured too, by sending one unused descriptor.
+//! For all mechanisms, the descriptors for the second process are sent over a socket that both processes already have.
+//! The cost of the socket alone is measured, too, by sending an unused descriptor.
 
 use std::os::fd::BorrowedFd;
 use std::time::Duration;
@@ -24,7 +24,7 @@ const BARE: u64 = 200;
 
 /// The request to the second process to join a connection.
 const CONNECT: u8 = 0;
-/// The request to the second process to drop the descriptor that comes with it.
+/// The request to the second process to drop the descriptor in the request.
 const NOTHING: u8 = 1;
 /// The request to the second process to begin its measured part.
 const MEASURE: u8 = 2;
@@ -88,7 +88,7 @@ fn heard(socket: BorrowedFd<'_>) -> Result<()> {
     }
 }
 
-/// Runs the second process of the shape `connect`, which joins every connection that the first process opened.
+/// Runs the second process of the shape `connect`: joins every connection opened by the first process.
 pub(crate) fn second<E: End>(work: &Work, socket: BorrowedFd<'_>) -> Result<Share> {
     let mut message = vec![0; work.size];
     let mut gauge = Gauge::start()?;

@@ -69,7 +69,7 @@ pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
     Ok(share)
 }
 
-/// Returns the number of descriptors that this process has open.
+/// Returns the number of open descriptors of this process.
 fn open_descriptors() -> Result<usize> {
     Ok(fs::read_dir("/proc/self/fd").doing("counting descriptors")?.count())
 }

@@ -87,8 +87,8 @@ impl Hop {
     }
 }
 
-/// The handler's transport: it receives through a queue, and sends through another queue or, if `direct` is set, by
-/// itself.
+/// The handler's transport: a handler receives through a queue, and sends through another queue or, if `direct` is set,
+/// by itself.
 struct Handler<'a> {
     hop: &'static Hop,
     /// The recycled buffer for the next message to send.
@@ -150,8 +150,7 @@ fn between<T: Send>(
     })
 }
 
-/// Receives messages and puts them into the queue of a handler with its own sends, until the last message has
-/// arrived.
+/// Puts received messages into the queue of a handler with its own sends, until the last message has arrived.
 fn receive(hop: &Hop, receive: &mut Receiving<'_>, size: usize) -> Result<()> {
     loop {
         let mut buffer = hop.to_io.try_pop().unwrap_or_else(|| vec![0; size]);

@@ -26,7 +26,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, peer: u32) -> Result<Report
     Ok(Report { wake_ups: Some(wake_ups), ..Report::default() })
 }
 
-/// Runs the second process of the shape `idle`, which waits for the one message at the end.
+/// Runs the second process of the shape `idle`: waits for the single message at the end.
 pub(super) fn second(end: &mut impl End) -> Result<Share> {
     let mut message = [0; SMALLEST];
     end.recv(&mut message)?;

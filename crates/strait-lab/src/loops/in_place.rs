@@ -1,4 +1,4 @@
-//! Messages that are filled and read in the memory that both processes share, and never copied whole.
+//! Messages filled and read in shared memory, and never copied whole.
 
 use super::parts::Share;
 use crate::mechanism::End;

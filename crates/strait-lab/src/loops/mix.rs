@@ -1,7 +1,7 @@
 //! Messages with the sizes of Chrome's messages in an hour of browsing, there and back or one way.
 //!
-//! Both sides shuffle the same deck, in which every size of the published histogram occurs as often as it was
-//! counted. They go through the deck again and again. So the receiver knows the size of the next message.
+//! Both sides shuffle the same deck, with every size of the published histogram as often as in the histogram. They go
+//! through the deck again and again. So the receiver knows the size of the next message.
 
 use super::parts::{Share, exchange, finish, report};
 use crate::mechanism::End;
@@ -16,7 +16,7 @@ use crate::work::{Report, Work};
 /// The random seed of the deck. It is fixed, so every run sends the same sizes.
 const SEED: u64 = 37_573;
 
-/// Returns the message sizes in bytes, in the order in which they are sent.
+/// Returns the message sizes in bytes, in sending order.
 fn deck() -> Vec<u16> {
     let mut random = fastrand::Rng::with_seed(SEED);
     let mut deck = Vec::new();

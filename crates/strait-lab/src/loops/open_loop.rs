@@ -1,14 +1,13 @@
 //! Open loop: each message is sent when it is due, whether or not the previous message was received.
 //!
-//! The first part sends as fast as possible, to measure the capacity of these two processes at this moment. Then
-//! messages are due at random intervals, whose mean gives the requested load. Each message carries the time at which
-//! it was *due*; its time counts from then until the second process has the whole message. If the sender is late,
-//! because the mechanism is full or the sender did not run, the delay counts for every waiting message: a backlog
-//! cannot hide.
+//! The first part sends as fast as possible, to measure the present capacity of the two processes. Then messages are
+//! due at random intervals, whose mean gives the requested load. Each message carries its *due* time; its time counts
+//! from then until the second process has the whole message. If the sender is late, because the mechanism is full or
+//! the sender did not run, the delay counts for every waiting message: a backlog cannot hide.
 //!
-//! Between two messages the sender reads the clock, and yields if it shares its processor. The sender never sleeps,
-//! since timers are coarser than the measured times. So the processor time of the sender means nothing; that of the
-//! receiver does.
+//! Between two messages the sender reads the clock, and yields on a shared processor. The sender never sleeps, since
+//! timers are coarser than the measured times. So the processor time of the sender means nothing; that of the receiver
+//! does.
 
 use super::parts::{Share, exchange, finish, report};
 use crate::mechanism::End;
@@ -68,8 +67,7 @@ impl Pace {
         Self { gaps, due: 0, begin: clock::now(), shares_a_processor }
     }
 
-    /// Waits until message `index` is due. Returns the time at which the message was due, and its lateness, both in
-    /// nanoseconds.
+    /// Waits until message `index` is due. Returns the due time of the message, and the lateness, both in nanoseconds.
     #[inline(always)]
     fn wait(&mut self, index: u64) -> (u64, u64) {
         let gap = self.gaps[index as usize % self.gaps.len()];
@@ -90,7 +88,7 @@ impl Pace {
     }
 }
 
-/// Runs the first process of the shapes `open-loop` and `paced`, which sends messages when they are due.
+/// Runs the first process of the shapes `open-loop` and `paced`: sends messages when due.
 pub(super) fn first(end: &mut impl End, work: &Work, load: Load) -> Result<Report> {
     let mut message = vec![0; work.size];
     let mut answer = [0; SMALLEST];
@@ -154,7 +152,7 @@ pub(super) fn first(end: &mut impl End, work: &Work, load: Load) -> Result<Repor
     Ok(report)
 }
 
-/// Returns the extent of the part that measures the capacity, which is as long as the warm-up.
+/// Returns the extent of the part for measuring the capacity, as long as the warm-up.
 fn capacity_extent(extent: Extent) -> Extent {
     match extent {
         Extent::Time { warm, .. } => Extent::Time { warm, steady: warm.max(1) },

@@ -1,10 +1,10 @@
 //! A large message there, and a short acknowledgement back: the total cost of moving many bytes to another process.
 //!
-//! *Warm* memory was used before, on both sides. *Cold* memory is used for the first time: page faults are most of
-//! its cost, and are counted. *Touched* means that within the measured time the sender writes every byte of each
-//! message and the receiver reads every byte. *Untouched* messages are written and read at 16 bytes only: the rest of
-//! the cost is the transport's own work on the other bytes. A transport that moves memory instead of copying it does
-//! no such work, so its figures are marked, and stand apart.
+//! *Warm* memory was used before, on both sides. *Cold* memory is used for the first time: page faults are most of its
+//! cost, and are counted. *Touched* means that within the measured time the sender writes every byte of each message
+//! and the receiver reads every byte. *Untouched* messages are written and read at 16 bytes only: the rest of the cost
+//! is the transport's own work on the other bytes. A transport that moves memory instead of copying does no such work,
+//! so its figures are marked, and kept separate.
 //!
 //! If memory of a mechanism can be filled and read in place, the shape uses it in place. A mechanism that can send
 //! new memory without a copy sends new memory for the cold case. All other mechanisms copy from a buffer of the
@@ -41,7 +41,7 @@ fn way<E: End>(cold: bool) -> Way {
     }
 }
 
-/// Writes messages, and reads and checks them, on one side.
+/// Writes, reads and checks messages on one side.
 #[derive(Debug)]
 struct Touch {
     size: usize,

@@ -1,4 +1,4 @@
-//! Parts of the measuring loops: the exchange of one message, loops that several shapes use, and the reports of both
+//! Parts of the measuring loops: the exchange of a message, shared loops of several shapes, and the reports of both
 //! sides.
 
 use std::collections::BTreeMap;
@@ -44,7 +44,7 @@ impl<E: End> Messages for E {
     }
 }
 
-/// Sends the message with this number, waits for its answer and checks it.
+/// Sends the message with a number, waits for the answer and checks the answer.
 #[inline(always)]
 pub(super) fn exchange(end: &mut impl Messages, message: &mut [u8], answer: &mut [u8], number: u64) -> Result<()> {
     payload::stamp(message, number);
@@ -53,7 +53,7 @@ pub(super) fn exchange(end: &mut impl Messages, message: &mut [u8], answer: &mut
     if answer.len() == message.len() { payload::check(answer, number) } else { acknowledged(answer, number) }
 }
 
-/// Checks that `answer` acknowledges the message with this number.
+/// Checks that `answer` acknowledges the message with a number.
 #[inline(always)]
 pub(super) fn acknowledged(answer: &[u8], number: u64) -> Result<()> {
     if payload::number(answer) == number {
@@ -100,8 +100,8 @@ pub(super) fn report(spent: Spent, count: u64, elapsed: u64, samples: &Samples) 
     }
 }
 
-/// In a silent run, forbids system calls from now on. Returns the packet that reports success, which is encoded
-/// before, since allocating memory may need a system call. Returns `None` if the run is not silent.
+/// In a silent run, forbids system calls from now on. Returns the packet for reporting success. It is encoded in
+/// advance, since allocating memory may need a system call. Returns `None` if the run is not silent.
 pub(super) fn farewell(work: &Work) -> Result<Option<Vec<u8>>> {
     if !work.silent {
         return Ok(None);

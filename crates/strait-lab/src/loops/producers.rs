@@ -1,5 +1,4 @@
-//! Several processes send to the first, each as fast as it can: each through an end of its own, or all through one
-//! end.
+//! Several processes send to the first, each as fast as it can: each through its own end, or all through one end.
 //!
 //! Each message carries the number of its producer and its own number. The messages of one producer must arrive in
 //! order.
@@ -19,9 +18,9 @@ use crate::work::{Report, Work};
 const BITS: u32 = 48;
 /// The mask of the bits for the message in the number of a message.
 const WHICH: u64 = (1 << BITS) - 1;
-/// The message number with which a producer announces its measured part.
+/// The message number by which a producer announces the measured part.
 const BEGIN: u64 = WHICH - 1;
-/// The message number with which a producer announces its end.
+/// The message number by which a producer announces the end.
 const END: u64 = WHICH;
 
 /// The number of messages between two readings of the clock.
@@ -29,7 +28,7 @@ const LOOK: u64 = 1024;
 /// The least duration of a timed stretch in nanoseconds.
 const STRETCH: u64 = 5_000_000;
 
-/// The one end through which all producers send, as a [`Hub`].
+/// The end of all producers, as a [`Hub`].
 #[derive(Debug)]
 pub(super) struct One<E>(pub(super) E);
 

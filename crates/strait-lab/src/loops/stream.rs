@@ -1,4 +1,4 @@
-//! A stream: the first process sends as fast as it can, and the second measures the pace at which messages arrive.
+//! A stream: the first process sends as fast as possible, and the second measures the pace of the arriving messages.
 
 use std::time::Duration;
 

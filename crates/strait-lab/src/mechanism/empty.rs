@@ -7,7 +7,7 @@ use super::{End, Opened, Side};
 use crate::trouble::Result;
 use crate::work::{Wait, Work};
 
-/// An end without a mechanism behind it: the end receives each message that it sends.
+/// An end without a mechanism behind it: the end receives each of its sent messages.
 #[derive(Debug, Default)]
 pub(crate) struct Empty {
     number: u64,

@@ -28,12 +28,12 @@ pub(crate) trait End: Sized + 'static {
     const HUB_WAITS: &'static [Wait] = Self::WAITS;
     /// The size in bytes of the largest message that the mechanism carries.
     const MOST: usize = usize::MAX;
-    /// The size in bytes of the largest message that stays whole if several processes send through one end.
+    /// The size in bytes of the largest message that stays whole with several senders on one end.
     const MOST_SHARED: usize = usize::MAX;
     /// The most descriptors that a message can carry, if the mechanism has [`Ability::Descriptors`].
     const MOST_DESCRIPTORS: usize = 253;
 
-    /// Returns why this machine does not support the mechanism, if it does not.
+    /// If this machine does not support the mechanism, returns the reason.
     fn missing() -> Option<String> {
         None
     }
@@ -41,7 +41,7 @@ pub(crate) trait End: Sized + 'static {
     /// Creates, in the first process, the descriptors that both sides need.
     fn open(work: &Work) -> Result<Opened>;
 
-    /// Makes this process's end from its descriptors.
+    /// Makes this process's end from descriptors.
     fn join(work: &Work, side: Side, descriptors: Vec<OwnedFd>) -> Result<Self>;
 
     /// Sends `message`.
@@ -50,7 +50,7 @@ pub(crate) trait End: Sized + 'static {
     /// Waits for a message of exactly the length of `buffer`, and copies it into `buffer`.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<()>;
 
-    /// Sends the messages of `size` bytes each that `messages` contains one after the other.
+    /// Sends the messages of `size` bytes each in `messages`.
     #[inline]
     fn send_batch(&mut self, messages: &[u8], size: usize) -> Result<()> {
         messages.chunks_exact(size).try_for_each(|message| self.send(message))
@@ -78,7 +78,7 @@ pub(crate) trait End: Sized + 'static {
         Err(Self::unable())
     }
 
-    /// Sends one message whose bytes are those of `parts`, one after the other.
+    /// Sends one message with the bytes of `parts`, joined.
     fn send_gathered(&mut self, _parts: &[IoSlice<'_>]) -> Result<()> {
         Err(Self::unable())
     }
@@ -98,7 +98,7 @@ pub(crate) trait End: Sized + 'static {
         Err(Self::unable())
     }
 
-    /// Combines the ends to several processes into a hub, which waits for all of them at once.
+    /// Combines the ends to several processes into a hub with one wait for all ends.
     fn hub(_ends: Vec<Self>, _work: &Work) -> Result<Box<dyn Hub>> {
         Err(Self::unable())
     }
@@ -119,12 +119,12 @@ pub(crate) trait Hub {
     /// Sends `message` through the end with the index `to`.
     fn send(&mut self, to: usize, message: &[u8]) -> Result<()>;
 
-    /// Waits for a message of the length of `buffer` from any process. Returns the index of the end of that message,
-    /// or `None` if all processes share one end.
+    /// Waits for a message of the length of `buffer` from any process. Returns the index of the message's end, or
+    /// `None` if all processes share one end.
     fn recv(&mut self, buffer: &mut [u8]) -> Result<Option<usize>>;
 }
 
-/// A function that sends a message as [`End::send`] does, and that may run in any thread.
+/// A function that sends a message like [`End::send`], in any thread.
 pub(crate) type Sending<'a> = Box<dyn FnMut(&[u8]) -> Result<()> + Send + 'a>;
 
 /// A function that waits for a message as [`End::recv`] does.

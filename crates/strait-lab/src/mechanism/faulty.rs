@@ -1,5 +1,5 @@
-//! Pipes that lose or damage one message in five hundred, or fail, on purpose. Tests check with them that such a
-//! mechanism gets no figure.
+//! Pipes that lose or damage one message in five hundred, or fail, on purpose. Tests check that such a mechanism gets
+//! no figure.
 
 use std::os::fd::OwnedFd;
 
@@ -15,7 +15,7 @@ pub(crate) const LOSES: u8 = 0;
 pub(crate) const DOUBLES: u8 = 1;
 /// The fault that the last byte of a message is wrong.
 pub(crate) const TEARS: u8 = 2;
-/// The fault that a message is sent after the next one.
+/// The fault of sending a message after the next message.
 pub(crate) const REORDERS: u8 = 3;
 /// The fault that the receiving process is killed.
 pub(crate) const DIES: u8 = 4;

@@ -1,7 +1,7 @@
 //! Two named pipes (FIFOs), one for each direction.
 //!
 //! Once both ends are open, a FIFO is a pipe. Each side opens only one end, for reading or for writing. So a side
-//! learns when the other side has closed its end; a process that opens both ends by one descriptor never learns that.
+//! learns when the other side has closed its end; a process with both ends in one descriptor never learns of it.
 //! Opening waits until the other side opens the other end.
 
 use std::fs::{OpenOptions, remove_file};
@@ -98,7 +98,7 @@ impl AsFd for Fifo {
     }
 }
 
-/// Opens one end of the FIFO at `path`. A polled end becomes non-blocking after it is open, since a non-blocking open
+/// Opens one end of the FIFO at `path`. A polled end becomes non-blocking after opening, since a non-blocking open
 /// fails for a writer that comes first.
 fn one_end(path: &Path, to_write: bool, work: &Work) -> Result<OwnedFd> {
     let end: OwnedFd = OpenOptions::new().read(!to_write).write(to_write).open(path).doing("opening the FIFO")?.into();

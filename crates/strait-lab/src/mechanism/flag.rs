@@ -1,6 +1,6 @@
 //! A flag and two copies: a copy into a shared buffer, a flag line polled by the receiver, and a copy out.
 //!
-//! This mechanism is the floor for messages that do not fit into the flag's own cache line, and for large messages.
+//! This mechanism is the floor for messages too large for the flag's own cache line, and for large messages.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;

@@ -86,7 +86,7 @@ fn wake(word: &AtomicU32, sent: &mut u32) -> Result<()> {
     Ok(())
 }
 
-/// Waits until `word` shows one more message than `received`, and counts it as received.
+/// Waits until `word` shows one more message than `received`, and counts the message as received.
 #[inline]
 fn wait(word: &AtomicU32, received: &mut u32) -> Result<()> {
     let before = *received;
@@ -121,7 +121,7 @@ fn wait_for_any(ends: &[Futex]) -> Result<()> {
 }
 
 impl Futex {
-    /// Returns the element for this end in the list that `futex_waitv` takes.
+    /// Returns the element for this end in the list for `futex_waitv`.
     fn in_a_row(&self) -> futex::Wait {
         let mut wait = futex::Wait::new();
         wait.val = self.0.received.into();

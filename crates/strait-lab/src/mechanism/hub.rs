@@ -1,4 +1,4 @@
-//! Hubs: one process that sends to several ends, and waits for all of them at once.
+//! Hubs: one process sends to several ends, and waits for all ends at once.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -17,16 +17,15 @@ pub(super) trait Look: End {
     fn try_recv(&mut self, buffer: &mut [u8]) -> Result<bool>;
 }
 
-/// A hub whose ends are polled one after the other.
+/// A hub that polls its ends in turn.
 struct InTurn<E, S> {
     ends: Vec<E>,
-    /// The index of the end for the next poll, so that each end has its turn.
+    /// The index of the end for the next poll.
     next: usize,
     sleep: S,
 }
 
-/// Returns a hub that polls one end after the other. If no end had a message, `sleep` waits until some end may have
-/// one.
+/// Returns a hub that polls its ends in turn. If no end had a message, `sleep` waits until some end may have one.
 pub(super) fn in_turn<E: Look + 'static>(
     ends: Vec<E>,
     sleep: impl FnMut(&[E]) -> Result<()> + 'static,
@@ -34,7 +33,7 @@ pub(super) fn in_turn<E: Look + 'static>(
     Box::new(InTurn { ends, next: 0, sleep })
 }
 
-/// Returns a hub that polls one end after the other, and never sleeps.
+/// Returns a hub that polls its ends in turn, and never sleeps.
 pub(super) fn spinning<E: Look + 'static>(ends: Vec<E>) -> Box<dyn Hub> {
     in_turn(ends, |_| {
         std::hint::spin_loop();
@@ -66,14 +65,14 @@ pub(super) trait Polls: End {
     /// Returns the descriptor that becomes readable when there is a message.
     fn polled(&self) -> BorrowedFd<'_>;
 
-    /// Whether the end has a message for which the descriptor is no longer readable, because one read takes the
-    /// notifications of several messages.
+    /// Whether the end has a message although the descriptor is not readable, because one read takes the notifications
+    /// of several messages.
     fn holds(&self) -> bool {
         false
     }
 }
 
-/// The descriptor of an end with only one descriptor (`AsFd`) is used for its waits.
+/// An end with only one descriptor (`AsFd`) uses the descriptor for its waits.
 impl<E: End + AsFd> Polls for E {
     fn polled(&self) -> BorrowedFd<'_> {
         self.as_fd()
@@ -89,8 +88,8 @@ struct Polled<E> {
     last: usize,
 }
 
-/// Returns a hub that waits for all ends by one `epoll_wait`, which returns all ready ends. The hub takes one message
-/// from each ready end before it waits again.
+/// Returns a hub that waits for all ends by one `epoll_wait`, which returns all ready ends. The hub takes a message
+/// from each ready end before waiting again.
 pub(super) fn polled<E: Polls>(ends: Vec<E>, work: &Work) -> Result<Box<dyn Hub>> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).doing("epoll_create")?;
     for (key, end) in (0..).zip(&ends) {

@@ -1,12 +1,12 @@
-//! The keeper: a process that removes names and System V objects, which the kernel does not remove.
+//! The keeper: a process for removing names and System V objects, which the kernel does not remove.
 //!
-//! A System V queue stays after both of its processes have died, and so do the name of a FIFO and its directory. So
-//! each such object is first registered with the keeper, a third process that outlives the measurement. The keeper
-//! sleeps until the first process closes the socket between them, or dies, and then removes everything.
+//! A System V queue stays after the death of both processes, and so do the name of a FIFO and its directory. So each
+//! such object is first registered with the keeper, a third process that outlives the measurement. The keeper sleeps
+//! until the first process closes the socket between them, or dies, and then removes everything.
 //!
-//! Queues, semaphores and memory of System V have no name that could be registered before the object exists, so the
-//! keeper creates these objects itself. Other names are not needed once both processes have opened the object; the
-//! process with the last use removes the name then.
+//! No name of a System V queue, semaphore or memory can be registered before the object exists, so the keeper creates
+//! these objects itself. Other names are not needed once both processes have opened the object; the process with the
+//! last use removes the name then.
 
 use std::ffi::CString;
 use std::fs::{self, DirBuilder};
@@ -45,7 +45,7 @@ enum Order {
     Memory(usize),
     /// Answer: the object was created, with this number.
     Made(i32),
-    /// Request: remove this directory with its content in the end.
+    /// Request: in the end, remove this directory with its content.
     Directory(PathBuf),
     /// Request: remove the name of a POSIX queue in the end.
     PosixQueue(CString),
@@ -171,7 +171,7 @@ struct Kept {
 
 /// Runs the keeper until `socket`, its connection to the first process of the measurement, is closed.
 pub(crate) fn keep(socket: BorrowedFd<'_>) -> Result<()> {
-    // A command that ends all processes of this program ends the others first, since the keeper blocks these signals.
+    // A command that ends all processes of this program ends the keeper last, since the keeper blocks these signals.
     let gentle = [Signal::TERM, Signal::HUP, Signal::INT, Signal::QUIT].map(Signal::as_raw);
     Blocked::these(&gentle).doing("pthread_sigmask")?;
     let mut kept = Kept::default();

@@ -1,7 +1,7 @@
 //! Two cache lines, one for each direction: the least cost of a round trip between two processors.
 //!
 //! The flag is the first word of a line and the payload follows in the same line, so a message moves one line and no
-//! other. Without a payload the loop is the *probe*: it measures how far apart the two processors are at this moment,
+//! other. Without a payload the loop is the *probe*: the line measures the present distance of the two processors,
 //! which on a virtual machine changes without notice.
 
 use std::os::fd::{AsFd, OwnedFd};
@@ -97,7 +97,7 @@ impl Line {
         Ok(Self { memory: Shared::map(memory, AREA)?, mine, theirs, sent: 0, received: 0 })
     }
 
-    /// Stores the next value of this side's flag, so that the other side sees the content of the line.
+    /// Stores the next value of this side's flag; then the other side sees the content of the line.
     #[inline(always)]
     fn raise(&mut self) {
         self.sent += 1;

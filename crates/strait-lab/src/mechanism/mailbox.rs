@@ -1,7 +1,8 @@
-//! Two shared buffers, one for each direction, each with a flag that counts the messages that were put in.
+//! Two shared buffers, one for each direction, each with a flag that counts the messages put in.
 //!
-//! One message is in flight at a time: the sender puts in the next one only when the answer shows that the last one
-//! was taken out. [`Flag`](super::Flag) and [`Futex`](super::Futex) differ in how the receiver learns of a message.
+//! One message is in flight at a time: the sender puts in the next message only when the answer shows that the last
+//! message was taken out. [`Flag`](super::Flag) and [`Futex`](super::Futex) differ in how the receiver learns of a
+//! message.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -14,7 +15,7 @@ use crate::work::Work;
 /// The page size in bytes. The flags are on a page of their own, and each buffer starts on a page.
 const PAGE: usize = 4096;
 
-/// The two shared buffers, one for each direction, as one side uses them.
+/// The two shared buffers, one for each direction, as used by one side.
 #[derive(Debug)]
 pub(super) struct Mailboxes {
     pub(super) memory: Shared,
@@ -22,13 +23,13 @@ pub(super) struct Mailboxes {
     pub(super) mine: usize,
     /// The offset of the other side's flag in bytes.
     pub(super) theirs: usize,
-    /// The offset in bytes of the buffer that this side writes.
+    /// The offset in bytes of this side's outgoing buffer.
     pub(super) out: usize,
-    /// The offset in bytes of the buffer that this side reads.
+    /// The offset in bytes of this side's incoming buffer.
     pub(super) inward: usize,
-    /// The number of messages that this side has put in.
+    /// The number of messages put in by this side.
     pub(super) sent: u32,
-    /// The number of messages that this side has taken out.
+    /// The number of messages taken out by this side.
     pub(super) received: u32,
 }
 
@@ -56,7 +57,7 @@ impl Mailboxes {
 }
 
 impl Mailboxes {
-    /// Copies the bytes of `parts` into this side's buffer, one after the other.
+    /// Copies the bytes of `parts` into this side's buffer, joined.
     #[inline]
     pub(super) fn put_parts(&self, parts: &[IoSlice<'_>]) {
         let mut place = self.out;

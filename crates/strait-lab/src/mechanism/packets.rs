@@ -1,5 +1,4 @@
-//! Unix sockets that keep messages whole: seqpacket, which is connected and reports when the peer has closed its
-//! socket, and datagram.
+//! Unix sockets that keep messages whole: seqpacket (connected; reports the close of the peer's socket), and datagram.
 
 use std::io::IoSlice;
 use std::marker::PhantomData;
@@ -58,7 +57,7 @@ impl<K: Kind, M: Meeting> End for Packets<K, M> {
     const NAME: &'static str = K::NAMES[M::NAMED as usize];
     const TITLE: &'static str = K::TITLES[M::NAMED as usize];
     const WAITS: &'static [Wait] = &[Wait::Spin, Wait::Block];
-    /// The socket's abilities. A socket that was connected by a name has only one sender.
+    /// The socket's abilities. A socket connected by a name has only one sender.
     const ABILITIES: &'static [Ability] = if M::NAMED {
         &[Ability::Stream, Ability::Gather, Ability::Descriptors, Ability::Hub, Ability::Threads]
     } else {

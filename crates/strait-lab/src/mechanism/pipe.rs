@@ -1,7 +1,7 @@
 //! Two pipes, one for each direction.
 //!
-//! Polled pipes are non-blocking and the loop tries again; blocking pipes wait in the kernel. For messages that do
-//! not fit into the default buffer, the pipes get the largest buffer that an unprivileged process may have.
+//! Polled pipes are non-blocking and the loop tries again; blocking pipes wait in the kernel. For messages larger than
+//! the default buffer, the pipes get the largest buffer for an unprivileged process.
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -32,7 +32,7 @@ impl Pipe {
     }
 }
 
-/// Gives a pipe for large messages the largest buffer that it may have.
+/// Gives a pipe for large messages the largest possible buffer.
 pub(super) fn enlarge(pipe: &OwnedFd, work: &Work) -> Result<()> {
     if work.size > DEFAULT_ROOM {
         fcntl_setpipe_size(pipe, MOST_ROOM).doing("fcntl(F_SETPIPE_SZ)")?;

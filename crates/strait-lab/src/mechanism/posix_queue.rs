@@ -1,8 +1,8 @@
 //! Two POSIX message queues, one for each direction.
 //!
-//! A queue keeps messages whole, and in order among those of one priority. On Linux a queue is a descriptor, and a
-//! message goes straight to a receiver that sleeps. A receiver must have room for the largest message that the queue
-//! takes, so the queues are created for exactly the measured size.
+//! A queue keeps messages whole, and messages of one priority in order. On Linux a queue is a descriptor, and a message
+//! goes straight to a receiver that sleeps. A receiver must have room for the largest message that the queue takes, so
+//! the queues are created for exactly the measured size.
 
 use std::ffi::CString;
 use std::fs;
@@ -68,8 +68,8 @@ impl End for PosixQueue {
                 let names: [CString; 2] = note::read(names)?;
                 let open = |name: &CString| -> Result<OwnedFd> {
                     let queue = posix::open_queue(name, work.wait == Wait::Spin).doing("mq_open")?;
-                    // Both sides have the queue open now, so its name is not needed, unless several processes share
-                    // it.
+                    // Both sides have the queue open now, so the name is not needed, unless several processes share the
+                    // queue.
                     if !work.shape.crowd().is_some_and(|crowd| crowd.shared) {
                         posix::unlink_queue(name).doing("mq_unlink")?;
                     }

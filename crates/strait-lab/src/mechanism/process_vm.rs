@@ -1,8 +1,8 @@
 //! `process_vm_readv`: the receiver copies the message straight out of the sender's memory.
 //!
-//! There is one copy instead of two. Only two words are shared: the place of the message, and the note that the
-//! receiver took it. At each call the kernel checks whether the receiver may access the sender's memory, so the call
-//! pays for large messages only. A process that may make the call may read all other memory of the sender too.
+//! There is one copy instead of two. Only two words are shared: the place of the message, and the receipt from the
+//! receiver. At each call the kernel checks whether the receiver may access the sender's memory, so the call pays for
+//! large messages only. A process that may make the call may read all other memory of the sender too.
 
 use std::os::fd::OwnedFd;
 
@@ -50,7 +50,7 @@ impl End for ProcessVm {
         // the request, and it is not needed.
         let _ = set_ptracer(PTracer::Any);
         let mut words = Rendezvous::join(work, side, descriptors)?;
-        // Each side sends its process id, and thereby also that it has allowed the call.
+        // Each side sends its process id, and thereby confirms that it has allowed the call.
         let own = getpid().as_raw_nonzero().get();
         let peer = match side {
             Side::First => {

@@ -13,15 +13,14 @@ use crate::sys::shared::{APART, PAGE, Shared};
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
-/// The offsets of the words that count lent messages, one for each direction, behind the words of the bells
-/// (futexes).
+/// The offsets of the counters of lent messages, one for each direction, behind the words of the bells (futexes).
 const LENT: [usize; 2] = [8 * APART, 9 * APART];
-/// The offsets of the words that count taken messages, one for each direction.
+/// The offsets of the counters of taken messages, one for each direction.
 const TAKEN: [usize; 2] = [10 * APART, 11 * APART];
-/// The distance from the word that counts lent messages to the value about the last lent message, in one cache line.
+/// The distance from the counter of lent messages to the value about the last lent message, in one cache line.
 const WITH: usize = 8;
 
-/// The shared words that count lent and taken messages, as used by one side.
+/// The shared counters of lent and taken messages, as used by one side.
 #[derive(Debug)]
 pub(super) struct Rendezvous {
     memory: Shared,
@@ -66,7 +65,7 @@ impl Rendezvous {
         if self.polled { Ok(()) } else { self.futex.ring(&self.memory, bell) }
     }
 
-    /// Lends a message to the receiver. `with` describes it, for instance by its address.
+    /// Lends a message to the receiver. `with` describes the message, for instance by an address.
     #[inline]
     pub(super) fn lend(&mut self, with: u64) -> Result<()> {
         self.memory.put(LENT[self.out] + WITH, &with.to_ne_bytes());

@@ -1,7 +1,7 @@
 //! A bare `sendmsg` and `recvmsg` with one descriptor (`SCM_RIGHTS`), on a Unix seqpacket socket.
 //!
-//! One descriptor goes back and forth. The sender closes its own copy, since the descriptor *moves*. So each way
-//! costs one `sendmsg`, one `close` and one `recvmsg`, and no descriptor is duplicated.
+//! One descriptor goes back and forth. The sender closes its own copy, since the descriptor *moves*. So each way costs
+//! a `sendmsg`, a `close` and a `recvmsg`, and no descriptor is duplicated.
 
 use std::io::{IoSlice, IoSliceMut};
 use std::mem::MaybeUninit;
@@ -17,12 +17,12 @@ use super::{Ability, End, Opened, Side, exactly, meeting, traveller};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// One process's end of a socket, over which one descriptor goes back and forth.
+/// One process's end of a socket. A descriptor goes back and forth over the socket.
 #[derive(Debug)]
 pub(crate) struct Rights {
     socket: OwnedFd,
     polled: bool,
-    /// The descriptor that goes back and forth, while this process has it.
+    /// The descriptor, while this process has it.
     held: Option<OwnedFd>,
 }
 

@@ -1,8 +1,8 @@
 //! A bare single-producer, single-consumer ring of 64-byte slots, one for each direction.
 //!
-//! Head and tail have cache lines of their own. Each side keeps its own index in a register, with the last value that
-//! it read of the other side's index. A side reads the other's line only when that value no longer suffices. One
-//! message is one slot; a batch is one store of the head.
+//! Head and tail have cache lines of their own. Each side keeps its own index in a register, with the last known value
+//! of the other side's index. A side reads the other's line only when that value no longer suffices. One message is one
+//! slot; a batch is one store of the head.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -17,8 +17,7 @@ const SLOT: usize = 64;
 /// The offset of the slots: on the page after the indices.
 const SLOTS_AT: usize = 4096;
 
-/// One direction of the ring as one side uses it: its own index, and the last value that it read of the other side's
-/// index.
+/// One direction of the ring as used by one side: its own index, and the last known value of the other side's index.
 #[derive(Debug)]
 struct Position {
     head: usize,

@@ -1,12 +1,12 @@
-//! Signals that queue, each with a message of eight bytes as its value.
+//! Queued signals, each with a message of eight bytes as its value.
 //!
 //! A real-time signal stays in a queue until it is received, with the value from `sigqueue`, in order. The receiver
 //! blocks the signal, so no handler runs. The receiver uses `sigwaitinfo` (polled: `sigtimedwait` with a timeout of
 //! 0), or reads from a `signalfd`, which allows a wait together with other descriptors. No connection is needed, but
 //! only eight bytes fit, and the user's number of queued signals is limited (`ulimit -i`).
 //!
-//! All signals to a process are in one queue, and each names its sender. So waiting for several processes is no
-//! different from waiting for one. For the same reason there is no end through which several processes could send.
+//! All signals to a process are in one queue, with their senders. So waiting for several processes is no different from
+//! waiting for one. For the same reason there is no end through which several processes could send.
 
 use std::os::fd::OwnedFd;
 
@@ -85,7 +85,7 @@ pub(crate) struct Signal<F> {
     fetch: F,
 }
 
-/// The value of the signal by which the second process introduces itself, before any message.
+/// The value of the second process's first signal, before any message.
 const HERE: u64 = u64::MAX - 2;
 
 impl<F: Fetch> End for Signal<F> {

@@ -75,9 +75,8 @@ pub(super) fn recv_with(
     Ok(got)
 }
 
-/// Explains why the kernel did not take a message of `len` bytes. The message has to fit whole into the socket's
-/// buffer, and for a large message the kernel needs contiguous memory, which it may not have. Both count as known
-/// limits.
+/// Explains why the kernel did not take a message of `len` bytes. The whole message has to fit into the socket's
+/// buffer, and for a large message the kernel may lack contiguous memory. Both count as known limits.
 #[cold]
 pub(super) fn refused(error: Errno, len: usize, doing: &str) -> Trouble {
     match error {

@@ -15,13 +15,13 @@ use crate::work::{Wait, Work};
 /// The ways of waiting that a channel supports.
 const WAITS: &[Wait] = &[Wait::Spin, Wait::Adaptive, Wait::Block];
 
-/// A way to use a channel, which makes a mechanism of its own.
+/// A way to use a channel, as a separate mechanism.
 pub(crate) trait Manner: Sized + 'static {
     /// The mechanism's name on the command line and in results.
     const NAME: &'static str;
     /// The mechanism's name in a table.
     const TITLE: &'static str;
-    /// The ways of waiting that this use supports.
+    /// The supported ways of waiting.
     const WAITS: &'static [Wait] = WAITS;
 
     /// Prepares `channel` for this use.
@@ -41,7 +41,7 @@ pub(crate) trait Manner: Sized + 'static {
     }
 }
 
-/// One process's end of a channel that is used in the way `M`.
+/// One process's end of a channel, used in the way `M`.
 #[derive(Debug)]
 pub(crate) struct StraitUsed<M> {
     channel: Channel,
@@ -124,8 +124,8 @@ impl Manner for InPlace {
     }
 }
 
-/// Seals each message before it is sent, so that the receiver may read it as immutable bytes. Each message is a memfd
-/// of its own: a way for large messages that are read in pieces.
+/// Seals each message before the send, so that the receiver may read immutable bytes. Each message is a memfd of its
+/// own: a way for large messages that are read in pieces.
 #[derive(Debug)]
 pub(crate) struct Sealed;
 
@@ -151,7 +151,7 @@ impl Manner for Sealed {
     }
 }
 
-/// Receives by a wait set that contains only this channel, as a server with many clients would.
+/// Receives by a wait set with only this channel, like a server with many clients.
 #[derive(Debug)]
 pub(crate) struct InSet {
     set: WaitSet,
@@ -190,8 +190,8 @@ impl Manner for InSet {
     }
 }
 
-/// Uses a channel that was sent over another channel, and shares its socket and its memory: like every channel but
-/// the first between two processes.
+/// Uses a channel sent over another channel, with the socket and the memory of the other channel: like every channel
+/// but the first between two processes.
 #[derive(Debug)]
 pub(crate) struct Second {
     _carrier: Channel,

@@ -150,9 +150,9 @@ impl hub::Look for Strait {
     }
 }
 
-/// The most events that one call of the wait set returns.
+/// The most events returned by one call of the wait set.
 const EVENTS: usize = 64;
-/// The maximum number of messages taken from one channel before the next channel has its turn.
+/// The maximum number of messages taken from a channel before the next channel has its turn.
 const TURN: usize = 64;
 
 /// A hub of several channels in a wait set.
@@ -163,7 +163,7 @@ struct Waiting {
     events: Vec<Event>,
     /// The index in `events` of the event whose channel is received from.
     next: usize,
-    /// The number of messages received for this event since the wait set reported it.
+    /// The number of messages received for this event since the report of the wait set.
     taken: usize,
 }
 
@@ -206,10 +206,10 @@ pub(crate) trait Travels: Sized + Into<Handle> + 'static {
     /// The name and the title of the mechanism.
     const NAMES: [&'static str; 2];
 
-    /// Makes the object, and the channel end that stays in the first process meanwhile, if there is one.
+    /// Makes the object, and the channel end, if any, that stays in the first process meanwhile.
     fn new() -> Result<(Self, Option<Channel>)>;
 
-    /// Returns the object in a received handle, if it is one.
+    /// Returns the object in a received handle of its kind.
     fn of(handle: Handle) -> Option<Self>;
 }
 
@@ -238,11 +238,11 @@ impl Travels for Channel {
     }
 }
 
-/// One process's end of a channel over which one object goes back and forth in every message.
+/// One process's end of a channel. Every message carries the same object back or forth.
 #[derive(Debug)]
 pub(crate) struct StraitWith<T> {
     channel: Channel,
-    /// The object, while this process has it.
+    /// The object, while in this process.
     held: Option<T>,
     /// The channel end that stays in the first process.
     _home: Option<Channel>,

@@ -1,10 +1,10 @@
 //! A Unix seqpacket socket driven through io_uring: several operations in one system call.
 //!
 //! A side that sends a request and waits for the answer submits both operations at once and sleeps in the kernel: one
-//! system call instead of two. The answering side cannot do this, because it does not know whether another request
-//! follows. While an operation is in flight, the kernel uses the buffer even if the caller is gone. So the buffers
-//! belong to the ring, and each message is copied once more in each process. With polling, an operation that would
-//! block is submitted again.
+//! system call instead of two. The answering side cannot combine the calls, because it does not know whether another
+//! request follows. While an operation is in flight, the kernel uses the buffer even if the caller is gone. So the
+//! buffers belong to the ring, and each message is copied once more in each process. With polling, an operation that
+//! would block is submitted again.
 //!
 //! Several sockets need no `epoll`. The ring has a receive operation in progress for each socket. One system call
 //! submits the sends to all and waits for the first answer.
@@ -31,7 +31,7 @@ const WHERE: u32 = 8;
 /// The socket's index among the ring's registered files.
 const SOCKET: types::Fixed = types::Fixed(0);
 
-/// Memory that the kernel may use until the process ends, and that is therefore never freed.
+/// Memory for the kernel until the process ends, and therefore never freed.
 #[derive(Debug)]
 struct Place(&'static mut [u8]);
 
@@ -41,7 +41,7 @@ impl Place {
     }
 }
 
-/// One process's end of a socket with a ring of its own.
+/// One process's end of a socket, with its own ring.
 #[derive(Debug)]
 pub(crate) struct Uring {
     ring: Debugless,
@@ -49,7 +49,7 @@ pub(crate) struct Uring {
     flags: i32,
     outgoing: Place,
     incoming: Place,
-    /// The number of bytes in `outgoing` that are in flight, or that the next system call sends.
+    /// The number of bytes in `outgoing` in flight, or to be sent by the next system call.
     sending: Option<usize>,
     /// Whether every send of this side is followed by a receive.
     asks: bool,
@@ -66,7 +66,7 @@ impl std::fmt::Debug for Debugless {
 
 /// Returns an io_uring instance with room for `room` operations at a time.
 fn ring(room: u32) -> std::io::Result<IoUring> {
-    // The kernel does a thread's work when the thread asks for it, without interrupting it (since Linux 6.1).
+    // The kernel does a thread's work at the thread's request, without interrupting the thread (since Linux 6.1).
     IoUring::builder().setup_single_issuer().setup_defer_taskrun().build(room).or_else(|_| IoUring::new(room))
 }
 
@@ -154,8 +154,8 @@ struct Several {
 }
 
 impl Hub for Several {
-    /// Queues a send operation for the next system call. A caller with questions for several ends makes that call
-    /// when it waits for their answers.
+    /// Queues a send operation for the next system call. A caller with questions for several ends makes the call when
+    /// waiting for the answers.
     fn send(&mut self, to: usize, message: &[u8]) -> Result<()> {
         while self.ends[to].sending.is_some() {
             self.step(1)?;

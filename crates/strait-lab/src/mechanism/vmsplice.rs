@@ -1,7 +1,7 @@
-//! `vmsplice`: the sender puts its own pages into a pipe, and the receiver copies out of them.
+//! `vmsplice`: the sender puts its own pages into a pipe, and the receiver copies from the pages.
 //!
-//! There is one copy instead of a pipe's two. The pages still belong to the sender, which must not write to them
-//! before they were read. The kernel does not report when they were read, so two shared words do.
+//! There is one copy instead of a pipe's two. The pages still belong to the sender. The sender must not write to a page
+//! before the receiver has read it. The kernel does not report when they were read, so two shared words do.
 
 use std::io::IoSlice;
 use std::os::fd::OwnedFd;
@@ -16,7 +16,7 @@ use crate::sys::memory::WritingEnd;
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
-/// One process's end of two pipes, with the words that report what was read.
+/// One process's end of two pipes, with the words for reporting reads.
 #[derive(Debug)]
 pub(crate) struct Vmsplice {
     out: WritingEnd,
@@ -53,7 +53,7 @@ impl End for Vmsplice {
 
     #[inline]
     fn send(&mut self, message: &[u8]) -> Result<()> {
-        // The pipe itself announces a lent message to the receiver, so the word for it is not published.
+        // The pipe itself announces a lent message to the receiver, so the word for lent messages is not published.
         self.words.count_loan();
         self.splice(&[IoSlice::new(message)])?;
         self.words.wait_until_taken()

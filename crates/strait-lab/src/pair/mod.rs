@@ -1,7 +1,7 @@
 //! The processes of a measurement.
 //!
 //! `strait` starts a fresh first process for each run, and the first process starts the others. Each process is this
-//! program, executed again with a hidden subcommand. Its standard input is its control socket, and the process dies
+//! program, executed again with a hidden subcommand. The standard input is the control socket, and the process dies
 //! with its parent.
 
 pub(crate) mod counted;
@@ -43,8 +43,8 @@ fn limit(work: &Work) -> Duration {
 pub enum Outcome {
     /// The run was measured.
     Measured(Box<Report>),
-    /// A process was killed for a system call when none was allowed. A process that hangs looks the same then,
-    /// because the other process may make no system call to report it.
+    /// A process was killed for a system call when none was allowed. A hanging process looks the same then, because the
+    /// other process may make no system call for a report.
     SilenceBroken,
 }
 
@@ -95,7 +95,7 @@ pub fn main(side: &str, told: &str) -> Result<()> {
     if side == "first" {
         control::send(stdin().as_fd(), &work.mechanism.run(&work, Side::First), &[])
     } else {
-        // A second process that succeeded has already sent its share, before the last probe.
+        // After a success, the second process has already sent its share, before the last probe.
         match work.mechanism.run(&work, Side::Second) {
             Ok(_) => Ok(()),
             Err(trouble) => control::send(stdin().as_fd(), &Err::<Share, _>(trouble), &[]),
@@ -112,8 +112,8 @@ fn from_share(share: Share) -> Report {
 /// The size in bytes of the memory in which the probe runs.
 pub(crate) const PROBE_AREA: usize = 4096;
 
-/// Runs one side of `work`, with everything around its loop: placement, starting and connecting the processes, and
-/// the probe before and after.
+/// Runs one side of `work`, with everything around the loop: placement, starting and connecting the processes, and the
+/// probe before and after.
 pub(crate) fn run_side<E: End>(work: &Work, side: Side) -> Result<Report> {
     work.placement.take(side == Side::First)?;
     // The probe ends only if both sides certainly run at the same time, and only spinning figures need it.
@@ -124,7 +124,7 @@ pub(crate) fn run_side<E: End>(work: &Work, side: Side) -> Result<Report> {
     }
 }
 
-/// The second process, or one of several others, as the first process sees it.
+/// The second process, or one of several others, as seen by the first process.
 #[derive(Debug)]
 struct Other {
     socket: OwnedFd,
@@ -180,7 +180,7 @@ fn first<E: End>(work: &Work, probed: bool) -> Result<Report> {
     {
         return Ok(Report { silence_broken: true, ..Report::default() });
     }
-    // If this side failed because another process did, the error of the other process explains it better.
+    // If this side failed because of another process, the error of the other process is a better explanation.
     let patience = if result.is_ok() { limit(work) } else { Duration::from_millis(300) };
     let mut shares = Vec::new();
     for other in &others {
@@ -278,7 +278,7 @@ fn second<E: End>(work: &Work, probed: bool) -> Result<Report> {
         _ => loops::second(&mut end, work, index),
     };
     if let Ok(share) = &result {
-        // The share is sent before the last probe, so that the first process knows that the second will take part.
+        // The share is sent before the last probe; then the first process knows that the second will take part.
         control::send(control.as_fd(), &Ok::<_, Trouble>(share), &[])?;
         probe()?;
         if work.shape.crowd().is_some() {

@@ -1,7 +1,7 @@
 //! Counts system calls by `ptrace`, for machines where the kernel's tracepoint is not available.
 //!
-//! All processes are traced from their first instruction to their last, in two runs of the same work, one longer than
-//! the other. The difference is the cost of the messages, without starting, connecting and reporting.
+//! All processes are traced from the first instruction to the last, in two runs of the same work, the second run longer
+//! than the first. The difference is the cost of the messages, without starting, connecting and reporting.
 //!
 //! Every stop costs tens of microseconds, so nothing is timed here, and behaviour that depends on time differs: a
 //! receiver that polls by system calls makes fewer calls, and a receiver that spins before it sleeps may always
@@ -72,7 +72,7 @@ fn run(work: &Work, steady: u64) -> Result<Run> {
     reported(&socket).map(|report| Run { messages: report.count, calls })
 }
 
-/// Returns the report that a process, which has ended, sent to `socket`.
+/// Returns the report of an ended process from `socket`.
 pub(super) fn reported(socket: &OwnedFd) -> Result<Report> {
     match control::recv::<Result<Report>>(socket.as_fd(), Duration::ZERO)? {
         Heard::Packet(report, _) => report,
@@ -80,7 +80,7 @@ pub(super) fn reported(socket: &OwnedFd) -> Result<Report> {
     }
 }
 
-/// Counts the system calls of all processes of `work`, from their start to their end.
+/// Counts the system calls of all processes of `work`, from start to end.
 pub(crate) fn total(work: &Work, patience: Duration) -> Result<u64> {
     let (socket, theirs) = control::pair()?;
     let calls = count(start::command("first", work, theirs)?, patience)?;
@@ -88,13 +88,13 @@ pub(crate) fn total(work: &Work, patience: Duration) -> Result<u64> {
     Ok(calls.iter().sum())
 }
 
-/// Counts the system calls of a process from its start to its end, and of all its descendants. Kills a process that
-/// is not done after `patience`. Returns the count of the first process, and of all others together.
+/// Counts the system calls of a process and of all its descendants, from start to end. Kills a process that is not done
+/// after `patience`. Returns the count of the first process, and of all others together.
 fn count(mut command: Command, patience: Duration) -> Result<[u64; 2]> {
     // SAFETY: between `fork` and `exec` the closure makes one system call, and touches no memory but errno.
     unsafe { command.pre_exec(|| ptrace::traceme().map_err(Into::into)) };
-    // The code below waits for the child by its number, and never by its handle: after the end of the child, another
-    // process may get the number.
+    // The code below waits for the child by number, and never by handle: after the end of the child, another process
+    // may get the number.
     let first = Pid::from_raw(command.spawn().doing("starting a process")?.id() as i32);
     drop(command);
 
@@ -114,7 +114,7 @@ fn count(mut command: Command, patience: Duration) -> Result<[u64; 2]> {
 }
 
 /// Follows `first` and all processes and threads started by it until they have ended. Returns how often the first
-/// process and the others stopped at a system call: twice for each call, at its begin and its end.
+/// process and the others stopped at a system call: twice for each call, at begin and end.
 fn follow(first: Pid) -> Result<[u64; 2]> {
     let mut sides: HashMap<Pid, usize> = HashMap::new();
     let mut stops = [0; 2];

@@ -1,10 +1,10 @@
-//! Strait beside other libraries, each as the user of its documentation gets it.
+//! Strait beside other libraries, each used as in its documentation.
 //!
 //! Each library is measured by a program of its own (`crates/strait-peers`, built by `tools/peers`), in the default
-//! build profile of a user. A program starts a second process, measures one [`Row`] in one [`Form`] and prints a line
-//! of JSON. [`run`] starts the programs one after the other: each repetition has every row of every program, in
-//! random order. [`tables`] formats the results, [`picture`] draws them, and [`summary`] prints the README's text
-//! about them.
+//! build profile of a user. A program starts a second process, measures a [`Row`] in a [`Form`] and prints a line of
+//! JSON. [`run`] starts the programs one after the other: each repetition has every row of every program, in random
+//! order. [`tables`] formats the results, [`picture`] draws the results, and [`summary`] prints the README's text about
+//! the results.
 
 pub mod picture;
 mod program;
@@ -44,7 +44,7 @@ pub struct Contest {
     pub spots: Vec<Spot>,
     /// The number of repetitions.
     pub repetitions: usize,
-    /// The time of one measurement in milliseconds, after a fifth of it to warm up.
+    /// The time of a measurement in milliseconds, after a warm-up of a fifth of this time.
     pub milliseconds: u64,
     /// Time budget in seconds: no repetition begins that would probably end later.
     pub budget: f64,
@@ -112,7 +112,7 @@ pub fn run(contest: &Contest) -> Result<PeerResults> {
     })
 }
 
-/// Runs one program once, beside the load of its placement.
+/// Runs a program once, beside the load of its placement.
 fn measure(contest: &Contest, figure: &Figure) -> Result<program::Outcome> {
     let program = contest.programs.iter().find(|program| program.name == figure.program);
     let program = program.ok_or_else(|| Trouble::new("a figure of a program that is not there"))?;
@@ -125,7 +125,7 @@ fn measure(contest: &Contest, figure: &Figure) -> Result<program::Outcome> {
     let milliseconds = figure.row.milliseconds(contest.milliseconds);
     let processors = figure.spot.processors(contest.cpus)?;
     let mut outcome = program.run(figure.form, figure.row, processors, milliseconds)?;
-    // The endless loops are no other processes: they belong to the placement, and count once they have ended.
+    // The endless loops are no other processes: the loops belong to the placement, and count once ended.
     drop(burners);
     if let program::Outcome::Measured(run) = &mut outcome {
         (run.foreign, run.probe) = (watch.foreign(), probe);
@@ -148,7 +148,7 @@ fn distance(two: Placement) -> Result<f64> {
     })
 }
 
-/// Processes that keep all processors busy. They are killed when this value is dropped.
+/// Processes that keep all processors busy. Dropping this value kills the processes.
 #[derive(Debug)]
 struct Burners(Vec<Child>);
 

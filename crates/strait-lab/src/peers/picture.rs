@@ -50,7 +50,7 @@ pub fn svg(results: &PeerResults) -> String {
     )
 }
 
-/// Draws one panel at the height `y`, and moves `y` below it.
+/// Draws a panel at the height `y`, and moves `y` below the panel.
 fn panel(body: &mut String, y: &mut f64, title: &str, figures: &[(&Figure, f64)]) {
     let least = figures.iter().map(|(_, value)| *value).fold(f64::INFINITY, f64::min);
     let most = figures.iter().map(|(_, value)| *value).fold(0.0, f64::max);

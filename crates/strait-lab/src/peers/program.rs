@@ -1,4 +1,4 @@
-//! The programs that measure one library each.
+//! The measuring programs, one for each library.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -12,7 +12,7 @@ use crate::trouble::{Result, Trouble, While};
 /// The begin of the name of each program.
 const PREFIX: &str = "peer-";
 
-/// A program, and what it says of its library.
+/// A program, with the description of its library.
 #[derive(Clone, Debug)]
 pub struct Program {
     /// The name of the program without `peer-`.
@@ -33,7 +33,7 @@ struct Description {
     tuned: Option<String>,
 }
 
-/// What one run of a program brought.
+/// The result of a run of a program.
 #[derive(Debug)]
 pub(super) enum Outcome {
     /// The figures of the run.

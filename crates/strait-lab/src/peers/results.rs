@@ -77,7 +77,7 @@ pub struct Run {
     pub lacking: Option<String>,
 }
 
-/// One library in one row, form and placement.
+/// A library in a row, form and placement.
 #[derive(Clone, Debug, Serialize, Deserialize)]
 pub struct Figure {
     /// The name of the program without `peer-`.
@@ -92,17 +92,17 @@ pub struct Figure {
     pub row: Row,
     /// Where the processes run.
     pub spot: Spot,
-    /// The runs, in the order in which they were made.
+    /// The runs, in order.
     pub runs: Vec<Run>,
     /// Why there is no figure: the library does not offer the row.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub lacking: Option<String>,
-    /// What the program said in each run that failed.
+    /// The error of the program in each failed run.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub failed: Vec<String>,
 }
 
-/// The number of failed runs after which a program is run no more in its row.
+/// The number of failed runs after which a program is no longer run in its row.
 const PATIENCE: usize = 2;
 
 impl Figure {
@@ -117,7 +117,8 @@ impl Figure {
         Self { program, title, does, form, row, spot, runs: Vec::new(), lacking, failed: Vec::new() }
     }
 
-    /// Whether further runs would show nothing new. A client that did not notice a death will not notice the next one.
+    /// Whether further runs would show nothing new. If a client did not notice a death, it will not notice the next
+    /// death.
     pub(super) fn is_settled(&self) -> bool {
         let deaf = self.runs.iter().any(|run| run.not_noticed_within_ms.is_some());
         deaf || self.lacking.is_some() || self.failed.len() >= PATIENCE || self.runs.len() >= self.row.most_runs()
@@ -178,8 +179,8 @@ impl Figure {
         Some([values[last / 4], values[last - last / 4]])
     }
 
-    /// Returns the figure by which the libraries of a row are ordered, the smaller the better: the median time, for a stream
-    /// the time for each message, for idle processes their processor time, and then how often they woke up.
+    /// Returns the figure by which the libraries of a row are ordered, the smaller the better: the median time, for a
+    /// stream the time for each message, for idle processes the processor time, and then the number of wake-ups.
     pub fn rank(&self) -> Option<f64> {
         match self.row {
             Row::Stream(_) => self.median(|run| run.per_second).map(|rate| 1e9 / rate),
@@ -217,7 +218,7 @@ pub struct PeerResults {
 }
 
 impl PeerResults {
-    /// Returns the groups of figures that belong into one table, in the order in which they were asked for.
+    /// Returns the groups of figures, a group for each table, in the requested order.
     pub fn groups(&self) -> Vec<(Form, Row, Spot)> {
         let mut groups = Vec::new();
         for figure in &self.figures {
@@ -229,7 +230,7 @@ impl PeerResults {
         groups
     }
 
-    /// Returns the figures of one group that were measured, the best first.
+    /// Returns the measured figures of a group, the best first.
     pub fn ranked(&self, (form, row, spot): (Form, Row, Spot)) -> Vec<&Figure> {
         let of_group = |figure: &&Figure| (figure.form, figure.row, figure.spot) == (form, row, spot);
         let mut figures: Vec<&Figure> =

@@ -106,19 +106,19 @@ impl FromStr for Spot {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Row {
-    /// Round trips of messages of this many bytes, which are copied in and out at both sides.
+    /// Round trips of messages of this many bytes, copied in and out at both sides.
     RoundTrip(usize),
-    /// Messages of this many bytes that are written and read in place, eight bytes at either end; the reply is short.
+    /// Messages of this many bytes, written and read in place, eight bytes at either end; the reply is short.
     Ends(usize),
     /// As `Ends`, but each side touches a byte of each page.
     Pages(usize),
-    /// Messages of this many bytes in one direction, as many as go.
+    /// Messages of this many bytes in one direction, as many as possible.
     Stream(usize),
     /// Round trips of a request of 16 bytes with a descriptor.
     Descriptor,
     /// What two connected processes use while nothing is sent.
     Idle,
-    /// When a client that waits for a reply hears that the server was killed.
+    /// When a client that waits for a reply notices a kill of the server.
     Death,
 }
 
@@ -177,7 +177,7 @@ impl Row {
     }
 
     /// Whether the row is measured in this form and placement: what idle processes use, and when a death is noticed, is
-    /// measured once. The form *tuned* mostly polls, which on one core only keeps the other side from running.
+    /// measured once. The form *tuned* mostly polls, and on one core polling only keeps the other side from running.
     pub(super) fn is_for(self, form: Form, spot: Spot) -> bool {
         match self {
             Self::Idle | Self::Death => (form, spot) == (Form::Default, Spot::Free),

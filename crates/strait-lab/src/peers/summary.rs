@@ -7,7 +7,7 @@ use crate::stats::{rate, time};
 /// The command that takes the figures again.
 const COMMAND: &str = "strait bench peers -o docs/peers.json --picture docs/peers.svg";
 
-/// A column of the table: its head, its row, and the text of one figure.
+/// A column of the table: head, row, and the text of a figure.
 type Column = (&'static str, Row, fn(&Figure) -> Option<String>);
 
 fn median(figure: &Figure, field: fn(&Run) -> Option<f64>, text: fn(f64) -> String) -> Option<String> {

@@ -10,12 +10,12 @@ pub struct Counting;
 static ALLOCATIONS: AtomicU64 = AtomicU64::new(0);
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the number of allocations that this process has made so far.
+/// Returns the number of allocations of this process so far.
 pub fn so_far() -> u64 {
     ALLOCATIONS.load(Ordering::Relaxed)
 }
 
-/// Returns the number of bytes that this process has allocated and not freed.
+/// Returns the number of allocated and not freed bytes of this process.
 pub fn bytes() -> u64 {
     BYTES.load(Ordering::Relaxed)
 }

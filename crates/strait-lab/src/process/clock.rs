@@ -8,7 +8,7 @@ pub fn now() -> u64 {
     nanoseconds(clock_gettime(ClockId::Monotonic))
 }
 
-/// Returns the processor time that this process has used, in nanoseconds.
+/// Returns the processor time of this process, in nanoseconds.
 pub fn cpu() -> u64 {
     nanoseconds(clock_gettime(ClockId::ProcessCPUTime))
 }

@@ -1,4 +1,4 @@
-//! The control socket between a measuring process and the process that started it: standard input.
+//! The control socket between a measuring process and its parent: standard input.
 //!
 //! The socket carries packets of JSON and, once, the descriptors that the second process needs. A process inherits
 //! standard input, so no argument has to name the socket.
@@ -113,7 +113,8 @@ mod tests {
         let heard = recv::<String>(there.as_fd(), Duration::from_millis(1)).unwrap();
         assert!(matches!(heard, Heard::Nothing));
         drop(here);
-        // A process that another test starts at this moment has a copy of the socket until it executes its program.
+        // If another test starts a process at the same time, the process has a copy of the socket until it executes its
+        // program.
         let heard = recv::<String>(there.as_fd(), Duration::from_secs(60)).unwrap();
         assert!(matches!(heard, Heard::Gone));
     }

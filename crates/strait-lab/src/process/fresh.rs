@@ -1,4 +1,4 @@
-//! Memory that was never used. Its first use costs page faults, which an allocator would hide by returning used
+//! Memory that was never used. The first use costs page faults. An allocator would hide these costs by returning used
 //! memory.
 
 use std::ops::{Deref, DerefMut};
@@ -9,7 +9,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
 
 use crate::trouble::{Result, While};
 
-/// A new private mapping, all zero, whose pages the kernel adds when they are first used.
+/// A new private mapping, all zero. The kernel adds each page at its first use.
 #[derive(Debug)]
 pub(crate) struct Fresh {
     base: NonNull<u8>,

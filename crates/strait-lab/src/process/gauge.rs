@@ -19,7 +19,7 @@ impl Gauge {
         Ok(Self(now()?))
     }
 
-    /// Returns what all threads of this process have used since [`start`](Self::start).
+    /// Returns the resources used by all threads of this process since [`start`](Self::start).
     pub(crate) fn spent(&self) -> Result<Spent> {
         // Reading the other counters may allocate: so allocations are read first here, and last at the start.
         let allocations = allocations::so_far();

@@ -1,4 +1,4 @@
-//! A process of a measurement: its start, its control socket, its clock, and its counters.
+//! A process of a measurement: start, control socket, clock, and counters.
 
 pub mod allocations;
 pub mod clock;

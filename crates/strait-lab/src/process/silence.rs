@@ -24,7 +24,7 @@ const NUMBER: u32 = 0;
 /// The offset of the low half of the system call's first argument in `seccomp_data`, in bytes.
 const FIRST_ARGUMENT: u32 = if cfg!(target_endian = "little") { 16 } else { 20 };
 
-/// Forbids this thread every system call but the two that [`farewell`] makes.
+/// Forbids this thread every system call but the two of [`farewell`].
 pub(crate) fn begin() -> Result<()> {
     const fn word(code: u16, k: u32, jt: u8, jf: u8) -> libc::sock_filter {
         libc::sock_filter { code, jt, jf, k }
@@ -56,7 +56,7 @@ pub(crate) fn begin() -> Result<()> {
 /// Reports `packet` and ends the process, by the two system calls that are still allowed.
 pub(crate) fn farewell(packet: &[u8]) -> ! {
     if !packet.is_empty() {
-        // SAFETY: a plain write of a valid slice. If it fails, the receiver notices that the report is missing.
+        // SAFETY: a plain write of a valid slice. If the call fails, the receiver notices the missing report.
         unsafe { libc::write(libc::STDIN_FILENO, packet.as_ptr().cast(), packet.len()) };
     }
     // SAFETY: ends the process without running any more of its code, on purpose: destructors make system calls.

@@ -47,7 +47,7 @@ pub(crate) fn command(side: &str, work: &impl Serialize, socket: OwnedFd) -> Res
         .args(["peer", side, &told])
         .stdin(Stdio::from(socket))
         .stdout(Stdio::null())
-        // An interrupt at the terminal goes to the process that runs the suite, which completes the current run.
+        // An interrupt at the terminal goes to the process of the suite, which completes the current run.
         .process_group(0);
     Ok(command)
 }

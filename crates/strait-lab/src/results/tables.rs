@@ -8,10 +8,10 @@ use crate::table;
 /// The text of a table cell without a figure.
 const NOTHING: &str = "–";
 
-/// The greatest number of disturbed figures that each have a line of their own, unless the tables are wide.
+/// The greatest number of disturbed figures with a line each, unless the tables are wide.
 const FEW: usize = 3;
 
-/// Formats all tables, and below them the reason for each figure that is disturbed or missing. `look` says how. Only wide
+/// Formats all tables, and below the tables the reason for each disturbed or missing figure. `look` says how. Only wide
 /// tables have all of many disturbed figures, and the counters that are not available.
 pub fn print(results: &Results, look: Look) -> String {
     let mut out = String::new();
@@ -109,7 +109,7 @@ fn table(figures: &[&Figure], look: Look) -> String {
     out
 }
 
-/// Returns whether no other mechanism has a shorter median with this way of waiting and this placement. A single
+/// Returns whether no other mechanism has a shorter median with the same way of waiting and placement. A single
 /// mechanism is not marked.
 fn is_best(figure: &Figure, figures: &[&Figure]) -> bool {
     let same = |other: &&&Figure| {

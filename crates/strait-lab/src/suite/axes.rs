@@ -11,7 +11,7 @@ use crate::work::{Extent, Mechanism, Wait, Work};
 pub struct Axes {
     /// The mechanisms to measure.
     pub mechanisms: Vec<Mechanism>,
-    /// The shapes of work. A ping-pong with a reply of 0 bytes stands for one that replies with the whole message.
+    /// The shapes of work. A ping-pong with a reply of 0 bytes stands for a ping-pong with the whole message as reply.
     pub shapes: Vec<Shape>,
     /// The message sizes in bytes.
     pub sizes: Vec<usize>,
@@ -24,8 +24,8 @@ pub struct Axes {
 }
 
 impl Axes {
-    /// Returns a work for every combination of the axes, without the combinations that make no sense or that the
-    /// mechanism cannot do.
+    /// Returns a work for every combination of the axes, except for nonsensical combinations and for combinations that
+    /// the mechanism cannot do.
     pub fn works(&self) -> Vec<Work> {
         let mut works = Vec::new();
         for &size in &self.sizes {

@@ -23,9 +23,9 @@ pub const ZIRCON: [usize; 2] = [256, 4096];
 /// number. The document's tables show the 98th percentile of more than 2,000 messages. One repetition here measures as
 /// many, except at the largest sizes and out of line; [`whole_mach`] has as many everywhere.
 ///
-/// The document has one figure for each size, with sleeping processes that the scheduler places. This suite measures
-/// the same, and sleeping on one processor, which tells more here. Strait also waits adaptively, which is its
-/// default. Out of line, cold memory is measured on one processor only.
+/// The document has a figure for each size, with sleeping processes placed by the scheduler. This suite measures these
+/// figures, and sleeping on one processor, which tells more here. Strait also waits adaptively, its default. Out of
+/// line, cold memory is measured on one processor only.
 pub(super) fn mach(cpus: Cpus) -> Vec<Work> {
     mach_of(cpus, false)
 }
@@ -114,7 +114,7 @@ fn mojo_of(cpus: Cpus, extent: Extent) -> Vec<Work> {
         extent,
     };
     let mut works = axes.works();
-    // A kernel socket that is polled is another product than the one that the Mojo benchmark discusses.
+    // A polled kernel socket is another product than in the Mojo benchmark.
     let sockets = [Mechanism::STREAM, Mechanism::SEQPACKET];
     works.retain(|work| work.wait != Wait::Spin || !sockets.contains(&work.mechanism));
     // A handler sleeps on its condition variable. Unless two processors are reserved for the two sides, spinning for

@@ -1,9 +1,9 @@
 //! The suite `full`: every mechanism in every supported shape, around one base.
 //!
-//! All combinations of the axes would be some ten thousand figures, most of which repeat their neighbours. So there
+//! All combinations of the axes would be some ten thousand figures, most of them repeating their neighbours. So there
 //! is a *base*: a message of 56 bytes there and back, in every way of waiting and every placement. From the base one
-//! axis varies at a time: the size, or the shape with its parameters. Figures that differ from the base are measured
-//! in three *corners*:
+//! axis varies at a time: the size, or the shape with its parameters. Figures that differ from the base are measured in
+//! three *corners*:
 //!
 //! * spinning on two processors, where only cache lines cost something;
 //! * asleep on one processor, where only system calls and process switches cost something;
@@ -15,21 +15,21 @@ use crate::placement::{Cpus, Placement};
 use crate::shape::{CHROME, Shape};
 use crate::work::{Extent, Mechanism, Wait, Work};
 
-/// The message size of the base in bytes: such a message fits into one cache line with its length.
+/// The message size of the base in bytes: with its length, such a message fits into one cache line.
 const BASE: usize = 56;
 
 /// The extent of a run that is limited by time.
 const SHORT: Extent = Extent::Time { warm: 15, steady: 60 };
 
-/// The extent of an open-loop run: long enough that the slowest mechanism has some thousand messages due at 10 % of
-/// its capacity.
+/// The extent of an open-loop run: long enough for some thousand messages of the slowest mechanism at 10 % of its
+/// capacity.
 const LOADED: Extent = Extent::Time { warm: 30, steady: 70 };
 
 pub(super) fn full(cpus: Cpus) -> Vec<Work> {
     let mut works = everywhere(cpus, CATALOGUE, BASE);
     let corners = Corners(cpus);
-    // Cost against size. At large messages spinning and sleeping cost about the same, so these are measured in one
-    // corner.
+    // Cost against size. With large messages spinning and sleeping cost about the same, so large messages are measured
+    // in one corner.
     let there_and_back = Shape::PingPong { reply: 0 };
     works.extend(corners.of(&[there_and_back], &[256, 1024, 4096, 64 << 10], SHORT));
     works.extend(corners.asleep(CATALOGUE, &[there_and_back], &[8, 1 << 20], SHORT));
@@ -77,8 +77,8 @@ fn everywhere(cpus: Cpus, mechanisms: &[Mechanism], size: usize) -> Vec<Work> {
     axes.works()
 }
 
-/// Returns the works for signals. A signal carries eight bytes, so its other figures have that size only, asleep on
-/// one processor, together with two other mechanisms.
+/// Returns the works for signals. A signal carries eight bytes, so its other figures have only this size, asleep on one
+/// processor, together with two other mechanisms.
 fn signals(cpus: Cpus, corners: &Corners) -> Vec<Work> {
     let signals = [Mechanism::SIGNAL, Mechanism::SIGNALFD];
     let mut works = everywhere(cpus, &signals, 8);

@@ -14,7 +14,7 @@ use super::outcome;
 
 /// Copies memory of another process at `address` into `buffer`. Returns the number of bytes copied.
 ///
-/// The kernel checks that this process may access the other process, and that the address is mapped there.
+/// The kernel checks the access rights to the other process, and that the address is mapped there.
 #[inline]
 pub(crate) fn read_from(process: Pid, address: u64, buffer: &mut [u8]) -> Result<usize, Errno> {
     let here = libc::iovec { iov_base: buffer.as_mut_ptr().cast(), iov_len: buffer.len() };
@@ -26,10 +26,10 @@ pub(crate) fn read_from(process: Pid, address: u64, buffer: &mut [u8]) -> Result
     outcome(got).map(|got| got as usize)
 }
 
-/// The most pieces that one call gives to the kernel.
+/// The most pieces given to the kernel by one call.
 const PARTS: usize = 64;
 
-/// The writing end of a pipe, which was checked to be one.
+/// The writing end of a pipe, checked to be a pipe.
 #[derive(Debug)]
 pub(crate) struct WritingEnd(OwnedFd);
 

@@ -11,7 +11,7 @@ pub(crate) mod sysv;
 
 use rustix::io::Errno;
 
-/// Returns what a call returned, or the call's `errno` if it returned -1.
+/// Returns the result of a call, or the call's `errno` for a result of -1.
 fn outcome<T: PartialEq + From<i8>>(returned: T) -> Result<T, Errno> {
     if returned == T::from(-1) { Err(last()) } else { Ok(returned) }
 }

@@ -42,7 +42,7 @@ fn own(queue: libc::mqd_t) -> Result<OwnedFd, Errno> {
     Ok(unsafe { OwnedFd::from_raw_fd(queue) })
 }
 
-/// Removes the name of a queue. The queue itself is freed when no process has it open.
+/// Removes the name of a queue. The queue itself is freed when no process has the queue open.
 pub(crate) fn unlink_queue(name: &CStr) -> Result<(), Errno> {
     // SAFETY: a name that ends in a zero byte.
     outcome(unsafe { libc::mq_unlink(name.as_ptr()) }).map(drop)

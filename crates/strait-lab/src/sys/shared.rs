@@ -22,7 +22,7 @@ pub(crate) const APART: usize = 128;
 /// The size in bytes of the smallest page; other page sizes are multiples of it.
 pub(crate) const PAGE: usize = 4096;
 
-/// A piece of memory that this process shares with the peer, mapped here.
+/// A piece of memory shared with the peer, mapped here.
 #[derive(Debug)]
 pub(crate) struct Shared {
     base: NonNull<u8>,
@@ -32,7 +32,7 @@ pub(crate) struct Shared {
 }
 
 impl Shared {
-    /// Creates memory of `len` bytes that both this process and the peer can map.
+    /// Creates memory of `len` bytes, mappable for this process and the peer.
     pub(crate) fn create(len: usize) -> Result<OwnedFd> {
         let memory = memfd_create("strait-floor", MemfdFlags::CLOEXEC).doing("memfd_create")?;
         ftruncate(&memory, len as u64).doing("ftruncate")?;

@@ -8,7 +8,7 @@ use rustix::process::Pid;
 
 use super::outcome;
 
-/// A set of signals that this process blocks, so that they stay in the queue until they are received.
+/// A set of signals, blocked by this process, so that each stays in the queue until it is received.
 #[derive(Clone, Copy)]
 pub(crate) struct Blocked(libc::sigset_t);
 
@@ -33,7 +33,7 @@ pub(crate) fn first_free() -> i32 {
 }
 
 impl Blocked {
-    /// Blocks these signals in the calling thread, and in threads that it starts from now on.
+    /// Blocks the signals in the calling thread, and in its later threads.
     pub(crate) fn these(signals: &[i32]) -> Result<Self, Errno> {
         // SAFETY: a structure of numbers, for which all zeros are valid; it is made empty below all the same.
         let mut set: libc::sigset_t = unsafe { std::mem::zeroed() };

@@ -1,6 +1,6 @@
 //! System V message queues, shared memory and semaphores.
 //!
-//! All three have numbers as names, which stay in the kernel until a process removes them, whichever process dies
+//! All three have numbers as names. The names stay in the kernel until a process removes them, whatever processes die
 //! meanwhile. The mechanisms' `keeper` removes them here.
 
 use std::ptr::{self, NonNull};
@@ -57,7 +57,7 @@ pub(crate) fn remove_queue(queue: i32) -> Result<(), Errno> {
     outcome(unsafe { libc::msgctl(queue, libc::IPC_RMID, ptr::null_mut()) }).map(drop)
 }
 
-/// Sends `message`, which is copied into `letter` first, since the kernel requires the type before it.
+/// Sends `message`. The message is first copied into `letter`, since the kernel requires the type before the message.
 #[inline]
 pub(crate) fn send(queue: i32, letter: &mut Letter, message: &[u8], patience: Patience) -> Result<(), Errno> {
     letter.bytes.get_mut(..message.len()).ok_or(Errno::INVAL)?.copy_from_slice(message);
@@ -66,7 +66,7 @@ pub(crate) fn send(queue: i32, letter: &mut Letter, message: &[u8], patience: Pa
     outcome(sent).map(drop)
 }
 
-/// Receives the oldest message, copies it into `buffer`, and returns its size in bytes.
+/// Receives the oldest message into `buffer`, and returns the size in bytes.
 #[inline]
 pub(crate) fn recv(queue: i32, letter: &mut Letter, buffer: &mut [u8], patience: Patience) -> Result<usize, Errno> {
     let room = buffer.len().min(QUEUE_MOST);
@@ -77,7 +77,7 @@ pub(crate) fn recv(queue: i32, letter: &mut Letter, buffer: &mut [u8], patience:
     Ok(got)
 }
 
-/// Creates `len` bytes of memory, which stay until [`remove_memory`], and then as long as a process has them
+/// Creates `len` bytes of memory. The memory stays until [`remove_memory`], and then as long as a process has it
 /// attached. Returns the memory's number.
 pub(crate) fn make_memory(len: usize) -> Result<i32, Errno> {
     // SAFETY: the call takes and returns numbers only.

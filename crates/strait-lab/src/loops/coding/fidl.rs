@@ -1,4 +1,4 @@
-//! FIDL, by the crate `strait-fidl`: with parts that lie in the value, and with everything copied into one piece.
+//! FIDL, by the crate `strait-fidl`: with parts inside the value, and with everything copied into one piece.
 
 use std::hint::black_box;
 

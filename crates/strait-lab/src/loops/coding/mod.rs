@@ -1,8 +1,8 @@
 //! Encoding and decoding values in memory, without sending them.
 //!
 //! A [`Codec`] is measured like a mechanism, in a process of its own; there is no second process. Before the
-//! measurement, a value is encoded, decoded, and compared with the original. An encoder reuses its memory, as a
-//! careful sender does; a decoder makes a value that owns its memory.
+//! measurement, a value is encoded, decoded, and compared with the original. An encoder reuses its memory, as a careful
+//! sender does; a decoder makes a value with its own memory.
 
 #[cfg(feature = "codecs-capnp")]
 mod capnp;
@@ -50,8 +50,8 @@ pub(crate) trait Codec: Named {
     fn run(work: &Work, step: Step, value: Sample) -> Result<Report>;
 }
 
-/// Defines codecs with their names. A program without the feature `formats` knows the names, so that it can read results
-/// that have them.
+/// Defines codecs with their names. A program without the feature `formats` knows the names, to read results with these
+/// formats.
 macro_rules! codecs {
     ($($(#[doc = $doc:literal])* $codec:ident $name:literal $title:literal;)*) => {$(
         $(#[doc = $doc])*

@@ -1,4 +1,4 @@
-//! rkyv 0.8: the bytes are checked before they become a value, since they come from another process.
+//! rkyv 0.8: the bytes come from another process, so they are checked before becoming a value.
 
 use rkyv::api::high::to_bytes_in;
 use rkyv::rancor::Error;

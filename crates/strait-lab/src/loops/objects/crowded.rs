@@ -1,4 +1,4 @@
-//! A quiet channel whose receiver also serves busy channels, which share its link or come from another process.
+//! A quiet channel; its receiver also serves busy channels on the same link or from another process.
 
 use strait::wait::{Event, Interest, Mode, WaitSet};
 use strait::{Channel, Deadline, Error, Options};
@@ -17,8 +17,8 @@ use crate::work::{Extent, Mechanism, Report, Work};
 /// The number of channel ends in a message.
 const BATCH: usize = 64;
 
-/// The processes of the task `Crowded`: the number of busy channels, and whether their messages come from a process
-/// of its own.
+/// The processes of the task `Crowded`: the number of busy channels, and whether their messages come from a separate
+/// process.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Crowd {
     pub(super) busy: usize,
@@ -53,8 +53,8 @@ pub(super) fn ping(
     Ok(report)
 }
 
-/// Makes the busy channels, and sends an end of each to the server. Puts the other ends into `mine`, or sends them to
-/// the process at `other` if they belong there.
+/// Makes the busy channels, and sends an end of each to the server. Puts the other ends into `mine`, or, if they belong
+/// to the process at `other`, sends them there.
 fn open(server: &Channel, other: &Channel, options: &Options, crowd: Crowd, mine: &mut Vec<Channel>) -> Result<()> {
     let mut left = crowd.busy;
     while left > 0 {
@@ -78,7 +78,8 @@ fn round_trips(work: &Work, trips: u64) -> Work {
     Work { extent, stride: 1, ..Work::round_trip(Mechanism::STRAIT, SIZE, work.wait, work.placement) }
 }
 
-/// Sends numbered messages through the busy channels in turn, as fast as they take them, until the server closes them.
+/// Sends numbered messages through the busy channels in turn, as fast as possible, until the server closes the
+/// channels.
 fn flood(busy: &[Channel]) -> Result<()> {
     for number in 0.. {
         for channel in busy {
@@ -114,7 +115,7 @@ fn hear_ends(from: &Channel, count: usize) -> Result<Vec<Channel>> {
 }
 
 /// Runs the second process of the task `Crowded`: answers on the quiet channel, and receives from the busy channels,
-/// one message each time that the wait set reports a channel.
+/// one message for each report of a channel by the wait set.
 pub(super) fn serve(first: &Channel, crowd: Crowd) -> Result<Share> {
     let quiet = hear_ends(first, 1)?.remove(0);
     let mut server = Server { quiet, busy: hear_ends(first, crowd.busy)?, received: vec![0; crowd.busy], steady: None };
@@ -143,7 +144,7 @@ struct Server {
     busy: Vec<Channel>,
     /// The number of messages that each busy channel has carried.
     received: Vec<u64>,
-    /// The messages that all busy channels had carried when the measured part began, and that time.
+    /// The number of messages on all busy channels at the begin of the measured part, and the time of the begin.
     steady: Option<(u64, u64)>,
 }
 

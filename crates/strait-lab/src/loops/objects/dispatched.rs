@@ -1,5 +1,4 @@
-//! Round trips between handlers that a `Dispatcher` calls in its thread, and between threads that receive by
-//! themselves.
+//! Round trips between handlers called by a `Dispatcher` in its thread, and between receiving threads.
 
 use std::cell::RefCell;
 use std::rc::Rc;

@@ -1,4 +1,4 @@
-//! Many idle channels: their memory and descriptors, and their effect on a busy channel.
+//! Many idle channels: memory and descriptors, and the effect on a busy channel.
 
 use std::fs;
 
@@ -17,10 +17,10 @@ use crate::work::{Extent, Mechanism, Report, Work};
 /// The number of channel ends in a message.
 const BATCH: usize = 64;
 
-/// The number of the message that asks the second process to read its memory and descriptor counts.
+/// The number of the message that requests the memory and descriptor counts of the second process.
 const STOCK: u64 = STOP - 2;
 
-/// Adds new channels to `mine` until it has `channels` of them, and sends their other ends to the peer.
+/// Adds new channels to `mine`, up to `channels`, and sends the other ends to the peer.
 pub(super) fn fill(peer: &Channel, options: &Options, mine: &mut Vec<Channel>, channels: usize) -> Result<()> {
     while mine.len() < channels {
         let mut theirs = Vec::with_capacity(BATCH);
@@ -161,10 +161,9 @@ pub(super) fn hold(peer: &Channel, options: &Options, channels: usize) -> Result
 }
 
 /// Runs the second process of the task `Hold`: receives the message through each channel, and reads its memory and
-/// descriptor counts when the first process asks for them.
+/// descriptor counts at the request of the first process.
 pub(super) fn hold_too(peer: &Channel) -> Result<Share> {
-    // The list has room for all ends from the start, so that it never moves: this process does not know the number of
-    // ends.
+    // The list has room for all ends from the start, and so never moves: this process does not know the number of ends.
     let mut all = Vec::with_capacity(1 << 17);
     all.resize_with(all.capacity(), || None);
     let mut held = 0;

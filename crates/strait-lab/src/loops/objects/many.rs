@@ -1,4 +1,4 @@
-//! Many ends: channels made and sent one after the other, and ends that go back and forth.
+//! Many ends: channels made and sent in sequence, and ends going back and forth.
 
 use strait::{Channel, Options};
 

@@ -63,7 +63,7 @@ fn end(channel: &Channel) -> Result<Channel> {
     handles.pop().and_then(Handle::into_channel).ok_or_else(|| Trouble::new("the message has no channel end"))
 }
 
-/// Runs the second process of the task `Relayed`: passes on every message that it receives.
+/// Runs the second process of the task `Relayed`: passes on every received message.
 pub(super) fn relay(from: &Channel, how: Relay) -> Result<Share> {
     let to = end(from)?;
     let mut message = Message::new();
@@ -104,7 +104,7 @@ pub(super) fn sink(first: &Channel) -> Result<Share> {
     Ok(Share::default())
 }
 
-/// A value that owns many bytes, and can be sent as it is or as bytes.
+/// A value with many bytes, sent as a value or as bytes.
 struct Picture(Vec<u8>);
 
 impl Value for Picture {

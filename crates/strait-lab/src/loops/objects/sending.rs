@@ -1,6 +1,6 @@
 //! One end at a time: to the peer, and to a third process.
 //!
-//! All times are one way: each message carries the time at which its send began, by the clock of all processes.
+//! All times are one way: each message carries the start time of its send, by the clock of all processes.
 
 use strait::{Channel, Options};
 
@@ -30,7 +30,7 @@ pub(super) fn give(peer: &Channel, options: &Options, count: u64) -> Result<Repo
         if number >= warm {
             sends.record(sent - begin, 1);
         }
-        // The other process closes its end before it answers, so closing is not timed.
+        // The other process closes its end before answering, so closing is not timed.
         talk::hear_number(peer, number)?;
     }
     let mut report = Report { count, ..Report::default() };
@@ -43,7 +43,7 @@ pub(super) fn take(peer: &Channel, count: u64) -> Result<Share> {
     hear_over_new_ends(peer, count, Answer::Afterwards)
 }
 
-/// The moment at which the first process is told that the second has received an end.
+/// The moment when the first process learns that the second has received an end.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Answer {
     /// `AtOnce`: as soon as the end was received, and once more when the message through it was received.
@@ -88,7 +88,7 @@ pub(super) fn acquaint(second: &Channel, third: &Channel, options: &Options, cou
     Ok(Report { count, ..Report::default() })
 }
 
-/// Runs the second process of the task `Acquaint`: receives through its end the message that the third process sends.
+/// Runs the second process of the task `Acquaint`: receives the message from the third process through its end.
 pub(super) fn meet(first: &Channel, count: u64) -> Result<Share> {
     hear_over_new_ends(first, count, Answer::AtOnce)
 }

@@ -37,7 +37,7 @@ pub(super) fn pour(
     }
     let spent = gauge.spent()?;
 
-    // The process that had the end reported when its stretch was received.
+    // The holder of the end reported the time when its stretch was received.
     let mut samples = Samples::new();
     let mut heard: Words = [0; talk::SIZE];
     let (mut first, mut then) = (0, 0);

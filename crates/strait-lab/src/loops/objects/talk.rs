@@ -5,13 +5,13 @@ use strait::{Channel, Deadline, Handle, Outgoing, Received};
 use crate::shape::payload;
 use crate::trouble::{Result, Trouble, While};
 
-/// The size of a message of this suite in bytes: it fits into one cache line with its header.
+/// The size of a message of this suite in bytes: with its header, the message fits into one cache line.
 pub(super) const SIZE: usize = 56;
 
 /// A message with a number and a time.
 pub(super) type Words = [u8; SIZE];
 
-/// Returns a message with this number, and this time in nanoseconds.
+/// Returns a message with a number, and a time in nanoseconds.
 #[inline]
 pub(super) fn words(number: u64, time: u64) -> Words {
     let mut words = [0; SIZE];
@@ -47,7 +47,7 @@ pub(super) fn hear(channel: &Channel, words: &mut Words) -> Result<Received> {
     }
 }
 
-/// Receives a message and checks that it has this number.
+/// Receives a message and checks its number.
 #[inline]
 pub(super) fn hear_number(channel: &Channel, number: u64) -> Result<()> {
     let mut words = [0; SIZE];

@@ -1,7 +1,7 @@
 //! Units of work in one process, against one growing link, listener or wait set.
 //!
-//! All units run in one process, so that its instructions and system calls do not depend on the scheduler. A socket
-//! pair connects the two ends of a link, as between two processes.
+//! All units run in one process, so that the counts of instructions and system calls do not depend on the scheduler. A
+//! socket pair connects the two ends of a link, as between two processes.
 
 use std::fs;
 use std::thread;
@@ -68,7 +68,7 @@ fn measured(units: usize, mut work: impl FnMut(usize) -> Result<()>) -> Result<R
     Ok(Report { count: units as u64, found, ..Report::default() })
 }
 
-/// A link with both of its ends in this process: the first channel over it, as each side has it.
+/// A link with both of its ends in this process: the two ends of its first channel.
 struct Link {
     one: Channel,
     other: Channel,
@@ -114,7 +114,7 @@ impl Link {
     }
 }
 
-/// Sends one message through a channel and receives it.
+/// Sends a message through a channel and receives the message.
 fn message_through(one: &Channel, other: &Channel) -> Result<()> {
     one.send(b"hello").doing("send")?;
     hear(other)
@@ -126,7 +126,7 @@ fn hear(channel: &Channel) -> Result<()> {
     if received.len() == 5 { Ok(()) } else { Err(Trouble::new("a message of the wrong length arrived")) }
 }
 
-/// Connects `units` clients to the listener, one after the other, and sends one message through each channel.
+/// Connects `units` clients to the listener in sequence, and sends a message through each channel.
 fn clients(listener: &Listener, directory: &std::path::Path, units: usize, ends: &mut Vec<[Channel; 2]>) -> Result<()> {
     thread::scope(|scope| {
         let accepted = scope.spawn(|| -> Result<Vec<Channel>> {
@@ -144,8 +144,8 @@ fn clients(listener: &Listener, directory: &std::path::Path, units: usize, ends:
     })
 }
 
-/// Adds the second end of each channel to the wait set, sends one message to each, and receives the messages that the
-/// set reports.
+/// Adds the second end of each channel to the wait set, sends a message to each, and receives the messages reported by
+/// the set.
 fn members(set: &WaitSet, ends: &[[Channel; 2]], first_key: usize) -> Result<()> {
     for (key, [_, member]) in ends.iter().enumerate() {
         set.add(member, (first_key + key) as u64, Interest::Readable, Mode::OneShot).doing("WaitSet::add")?;
@@ -165,7 +165,7 @@ fn members(set: &WaitSet, ends: &[[Channel; 2]], first_key: usize) -> Result<()>
     Ok(())
 }
 
-/// Returns the memory of this process in bytes, with this process's share of shared pages.
+/// Returns the memory of this process in bytes, with the process's share of shared pages.
 fn held_memory() -> Result<f64> {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup").doing("/proc/self/smaps_rollup")?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));

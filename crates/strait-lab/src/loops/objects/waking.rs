@@ -22,7 +22,7 @@ const COUNT: u64 = 1000;
 /// The pause before each message, so that the other process sleeps.
 const PAUSE: Duration = Duration::from_micros(200);
 
-/// Runs the first process of the task `Wake`: sends through one of many channels, the last that was made.
+/// Runs the first process of the task `Wake`: sends through the newest of many channels.
 pub(super) fn wake(peer: &Channel, options: &Options, members: usize) -> Result<Report> {
     let mut mine = Vec::new();
     fill(peer, options, &mut mine, members)?;

@@ -8,9 +8,8 @@ use crate::process::clock;
 use crate::trouble::Result;
 use crate::work::Report;
 
-/// Runs the only process of the task `Within`: makes `channels` channels, uses them, sends an end of each, and closes
-/// them. All channels go through one step before the next step; the report has the mean time of each step for a
-/// channel.
+/// Runs the only process of the task `Within`: makes and uses `channels` channels, sends an end of each, and closes
+/// all. All channels go through one step before the next step; the report has the mean time of each step for a channel.
 pub(super) fn run(options: &Options, channels: usize) -> Result<Report> {
     let mut report = Report { count: channels as u64, ..Report::default() };
     let mut then = clock::now();

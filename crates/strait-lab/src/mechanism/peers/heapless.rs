@@ -1,9 +1,8 @@
-//! `heapless` 0.9: a queue for one producer and one consumer that needs no memory of its own, placed in shared
-//! memory.
+//! `heapless` 0.9: a queue for one producer and one consumer, without memory of its own, placed in shared memory.
 //!
-//! `heapless::spsc::Queue` is two indices and an array, without pointers. So two processes of one program can map it,
-//! and each uses its half. The queue is made for interrupt handlers, and carries values of one size. Here the values
-//! are arrays of 64, 1024 or 4096 bytes: the smallest that has room for the message.
+//! `heapless::spsc::Queue` is two indices and an array, without pointers. So two processes of one program can map the
+//! queue, and each uses its half. The queue is made for interrupt handlers, and carries values of one size. Here the
+//! values are arrays of 64, 1024 or 4096 bytes: the smallest that has room for the message.
 
 use std::os::fd::OwnedFd;
 
@@ -15,10 +14,10 @@ use crate::sys::shared::{PAGE, Shared};
 use crate::trouble::{Result, While};
 use crate::work::{Wait, Work};
 
-/// The number of slots in a queue; one of them always stays empty.
+/// The number of slots in a queue; one always stays empty.
 const PLACES: usize = 64;
 
-/// One process's end of two queues, by the size of their values.
+/// The end of one process at two queues, by the size of the values.
 #[derive(Debug)]
 pub(crate) enum Heapless {
     /// Queues for messages of up to 64 bytes.
@@ -29,7 +28,7 @@ pub(crate) enum Heapless {
     Large(Ends<4096>),
 }
 
-/// The halves of both queues that one side uses, for messages of up to `N` bytes.
+/// One side's halves of both queues, for messages of up to `N` bytes.
 pub(crate) struct Ends<const N: usize> {
     out: Producer<'static, [u8; N]>,
     inward: Consumer<'static, [u8; N]>,
@@ -63,9 +62,8 @@ impl<const N: usize> Ends<N> {
         let (out, inward) = side.of(0, 1);
         let queue = |number: usize| {
             let place = memory.place(number * Self::EACH, Self::EACH).cast::<Queue<[u8; N], PLACES>>();
-            // SAFETY: this same program made a queue there, and so in the same layout. This process takes each of the
-            // two queues once and uses one half of it; the other process uses the other half, as another thread
-            // would.
+            // SAFETY: this same program made a queue there, and so in the same layout. This process takes each queue
+            // once and uses one half; the other process uses the other half, as another thread would.
             unsafe { &mut *place }
         };
         Ok(Self { out: queue(out).split().0, inward: queue(inward).split().1 })

@@ -62,8 +62,8 @@ impl End for Iceoryx2 {
             }
             Side::Second => terms.hear()?,
         };
-        // The first process creates everything before the second opens it, and no message is sent before both have
-        // it.
+        // The first process creates everything before the second opens it, and no message is sent before both processes
+        // are ready.
         if side == Side::Second {
             terms.hear::<()>()?;
         }
@@ -124,13 +124,13 @@ impl Look for Iceoryx2 {
 }
 
 fn wait_for_any(set: &WaitSet<ipc::Service>, ends: &[Iceoryx2]) -> Result<()> {
-    // An attachment borrows its listener, so it is made for each wait. Attaching only stores a number.
+    // An attachment borrows its listener, so each wait makes an attachment. Attaching only stores a number.
     let listeners = || ends.iter().filter_map(|end| Some(&end.bells.as_ref()?.listener));
     let attached = listeners().map(|listener| set.attach_notification(listener));
     let attached: Vec<_> = attached.collect::<std::result::Result<_, _>>().doing("attach_notification")?;
     set.wait_and_process_once(|_| CallbackProgression::Continue).doing("wait_and_process_once")?;
     drop(attached);
-    // A notification that arrives after this loop is for a message that the next look finds.
+    // If a notification arrives after this loop, the next look finds its message.
     for listener in listeners() {
         listener.try_wait_all(|_| {}).doing("try_wait_all")?;
     }

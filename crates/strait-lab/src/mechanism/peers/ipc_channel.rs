@@ -3,8 +3,8 @@
 //! The channels of bytes are used, which need no serialization. Each has one direction, so there are two. A received
 //! message is in newly allocated memory.
 //!
-//! The library's set of receivers (`IpcReceiverSet`) takes receivers of serialized values only, not those of bytes.
-//! So several receivers can be polled one after the other, but one thread cannot sleep for all of them.
+//! The library's set of receivers (`IpcReceiverSet`) takes receivers of serialized values only, not those of bytes. So
+//! a thread can poll several receivers in turn, but cannot sleep for all.
 
 use std::os::fd::OwnedFd;
 

@@ -1,4 +1,4 @@
-//! Other libraries that send messages to another process, each behind a cargo feature that is off by default.
+//! Other libraries for messages to another process, each behind a cargo feature (off by default).
 //!
 //! Other libraries are measured like every other mechanism: in two fresh processes, with every message checked,
 //! polled and blocking if they can. Each is used in its fastest correct way; the version is stated in the library's
@@ -10,8 +10,8 @@
 //!
 //! `peers-iceoryx2`, `peers-ipc-channel`, `peers-zeromq` and `peers-heapless` build in one library each. ZeroMQ is
 //! built from its source and needs a C++ compiler, and iceoryx2 needs `libclang`; both take minutes. A library whose
-//! process is killed may leave files in `/tmp` and `/dev/shm`. The laboratory does not remove these, unlike those of
-//! its own mechanisms.
+//! process is killed may leave files in `/tmp` and `/dev/shm`. The laboratory does not remove these files, unlike the
+//! files of its own mechanisms.
 
 #[cfg(feature = "peers-heapless")]
 pub(crate) mod heapless;

@@ -1,4 +1,4 @@
-//! A socket by which the two sides of another library's mechanism set it up.
+//! A socket for setting up another library's mechanism on both sides.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::time::Duration;
@@ -13,8 +13,8 @@ use crate::trouble::{Result, Trouble};
 /// The time limit for a packet: longer than any of the libraries needs to set up its channels.
 const PATIENCE: Duration = Duration::from_secs(5);
 
-/// A socket by which the two sides exchange names and wait for each other before they use the measured mechanism.
-/// With most libraries each process must create its channels by itself, in a certain order.
+/// A socket by which the two sides exchange names and wait for each other before using the measured mechanism. With
+/// most libraries each process must create its channels by itself, in a certain order.
 #[derive(Debug)]
 pub(super) struct Terms(OwnedFd);
 

@@ -1,7 +1,7 @@
 //! Bells: the ways to wait for a message in shared memory, and to wake the waiting side.
 //!
-//! There are four bells: for each direction one for "there is a message" and one for "there is free room again". A
-//! counting bell gets one notification for each message, or for each free quarter of the ring, and is waited for as
+//! There are four bells: for each direction a word for "there is a message" and a word for "there is free room again".
+//! A counting bell gets one notification for each message, or for each free quarter of the ring, and is waited for as
 //! often.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ use crate::sys::sysv::{self, Patience};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::{Wait, Work};
 
-/// The number of bells: for each direction one for messages and one for free slots.
+/// The number of bells: for each direction a bell for messages and a bell for free slots.
 pub(crate) const BELLS: usize = 4;
 
 /// The kind of a bell, for the name of the mechanism.
@@ -50,7 +50,7 @@ pub(crate) trait Bell: Sized + 'static {
     /// The ways of waiting for several rings at once that the bell supports.
     const HUB_WAITS: &'static [Wait] = &[];
 
-    /// Combines several ends into a hub, which waits for all of them at once.
+    /// Combines several ends into a hub with one wait for all ends.
     fn hub<C: Carrier>(_: Vec<Shm<C, Self>>, _: &Work) -> Result<Box<dyn Hub>> {
         Err(Shm::<C, Self>::unable())
     }
@@ -125,9 +125,9 @@ impl Bell for Spin {
 /// A futex for each bell, whose word is set while the other side sleeps. The notifying side makes a system call only
 /// then.
 ///
-/// The waiting side sets the word and then checks once more before it sleeps. The notifying side has stored its
-/// message and then checks the word. The fences between the two steps of each side make sure that at least one side
-/// sees the store of the other.
+/// The waiting side sets the word and then checks once more before it sleeps. The notifying side has stored its message
+/// and then checks the word. The fences between the two steps of each side make sure that at least one side sees the
+/// other side's store.
 #[derive(Debug)]
 pub(crate) struct Futex;
 
@@ -258,7 +258,7 @@ impl Bell for PosixSemaphores {
 }
 
 /// An eventfd for each bell: a counter with a descriptor, which allows a wait together with other descriptors. A read
-/// takes all notifications so far; `rung` has those that were not waited for yet.
+/// takes all notifications so far; `rung` has the notifications before their waits.
 #[derive(Debug)]
 pub(crate) struct Eventfds {
     bells: [OwnedFd; BELLS],

@@ -1,5 +1,5 @@
-//! The kinds of shared memory. Once mapped, all kinds are equal. They differ in how the second process finds the
-//! memory, and in what stays behind if no process cleans up.
+//! The kinds of shared memory. Once mapped, all kinds are equal. The kinds differ in how the second process finds the
+//! memory, and in what stays behind without a cleanup.
 
 use std::ffi::CString;
 use std::fs;
@@ -27,7 +27,7 @@ pub(crate) enum Kind {
     Memfd,
 }
 
-/// Returns the name of the mechanism with this kind of memory and this kind of bell.
+/// Returns the name of the mechanism with the given kinds of memory and bell.
 pub(super) const fn name(carrier: Kind, bell: bell::Kind) -> &'static str {
     match (carrier, bell) {
         (Kind::Sysv, bell::Kind::Spin) => "sysv-shm-spin",
@@ -42,7 +42,7 @@ pub(super) const fn name(carrier: Kind, bell: bell::Kind) -> &'static str {
     }
 }
 
-/// Returns the title, in tables, of the mechanism with this kind of memory and this kind of bell.
+/// Returns the title, in tables, of the mechanism with the given kinds of memory and bell.
 pub(super) const fn title(carrier: Kind, bell: bell::Kind) -> &'static str {
     match (carrier, bell) {
         (Kind::Sysv, bell::Kind::Spin) => "System V memory, spin",
@@ -57,11 +57,11 @@ pub(super) const fn title(carrier: Kind, bell: bell::Kind) -> &'static str {
     }
 }
 
-/// New memory, mapped in this process, with the descriptors by which both sides find it.
+/// New memory, mapped in this process, with the descriptors for finding the memory on both sides.
 #[derive(Debug)]
 pub(crate) struct Made {
     pub(super) memory: Shared,
-    /// The descriptors for each side, by which it finds the memory.
+    /// The descriptors for each side, for finding the memory.
     pub(super) opened: Opened,
     pub(super) keeper: Option<Keeper>,
 }
@@ -70,7 +70,7 @@ pub(crate) struct Made {
 pub(crate) trait Carrier: 'static {
     /// The kind of the memory, for the name of the mechanism.
     const KIND: Kind;
-    /// Whether this kind of memory needs a keeper, a process that removes leftover names.
+    /// Whether this kind of memory needs a keeper, a process for removing leftover names.
     const KEPT: bool;
 
     /// Returns the reason if this machine does not support this kind of memory.

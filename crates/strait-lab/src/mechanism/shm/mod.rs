@@ -1,10 +1,10 @@
 //! Rings in shared memory, as programs make them by hand: one ring for every kind of memory and every way to wait.
 //!
-//! [`carrier`] has the kinds of memory, [`bell`] the ways to wait. The ring is *correct* because a slot begins with
-//! the number of its message, which is stored with *release* after the bytes and loaded with *acquire* before them.
-//! (The benchmark that this module follows compared the whole memory with the expected message, again and again,
-//! without any ordering. Then the compiler and the processor may show the reader arbitrary bytes, and the reader must
-//! know the message in advance.)
+//! [`carrier`] has the kinds of memory, [`bell`] the ways to wait. The ring is *correct*: a slot begins with the number
+//! of its message; the number is stored with *release* after the bytes and loaded with *acquire* before the bytes. (The
+//! original benchmark compared the whole memory with the expected message, again and again, without any ordering. Then
+//! the compiler and the processor may show the reader arbitrary bytes, and the reader must know the message in
+//! advance.)
 //!
 //! The number is in the same cache line as the first bytes, so a small message moves one or two lines and no other.
 //! Slots become free by quarters of the ring, so the line with the count of free slots seldom moves.
@@ -68,14 +68,14 @@ impl Layout {
 struct Way {
     /// The offset in bytes of this direction's slots in the shared memory.
     slots: usize,
-    /// The offset of the word in which the receiver stores how many messages it has taken out, quarter by quarter of
-    /// the ring.
+    /// The offset of the word for the number of messages taken out by the receiver, stored after each quarter of the
+    /// ring.
     free: usize,
     /// The number of the bell that is notified for a message.
     full: usize,
     /// The number of the bell that is notified when a quarter of the slots is free again.
     freed: usize,
-    /// The number of messages that this side has put in or taken out.
+    /// The number of messages put in or taken out by this side.
     done: u64,
     /// The number of messages after which the sender must wait for free slots. Only the sender uses it.
     until: u64,
@@ -224,7 +224,7 @@ impl<C: Carrier, B: Bell> Shm<C, B> {
     #[inline(always)]
     fn free_slot(&mut self) -> Result<usize> {
         if self.out.done == self.out.until {
-            // The wait is for exactly one quarter, so that a counting bell has as many waits as notifications.
+            // Each wait is for exactly one quarter, so a counting bell has as many waits as notifications.
             let due = self.out.until - self.layout.slots as u64 + self.quarter();
             let free = self.memory.word(self.out.free);
             self.bell.wait(&self.memory, self.out.freed, || free.load(Acquire) >= due)?;

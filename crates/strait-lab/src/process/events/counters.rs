@@ -18,8 +18,7 @@ struct Counters {
 
 static COUNTERS: Mutex<Option<Counters>> = Mutex::new(None);
 
-/// Starts the counters for this process and all threads that it starts from now on. Counters that are not available
-/// are left out.
+/// Starts the counters for this process and all its threads from now on. Counters that are not available are left out.
 pub(crate) fn open() {
     let count = |builder: &mut Builder<'_>| -> Option<Counter> {
         let mut counter = builder.inherit(true).build().ok()?;

@@ -1,8 +1,8 @@
 //! Counters of the processor and the kernel for this process, if `perf_event_open` allows them: instructions,
 //! branches, mispredicted branches, instruction cache misses, and system calls.
 //!
-//! A virtual machine mostly has no such counters, and the kernel counts system calls only for processes that may read
-//! its tracepoints. A value that cannot be counted is `None`, never 0.
+//! A virtual machine mostly has no such counters, and the kernel counts system calls only for processes with access to
+//! the tracepoints. A value that cannot be counted is `None`, never 0.
 
 #[cfg(feature = "counters")]
 mod counters;
