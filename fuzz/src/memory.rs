@@ -20,7 +20,7 @@ const CONTROLS: usize = 256;
 const CONTROL_WORDS: [usize; 11] = [0, 4, 8, 16, 20, 24, 64, 72, 80, 88, 96];
 
 /// The offsets in bytes of the words of a data pipe.
-const PIPE_WORDS: [usize; 8] = [0, 4, 8, 128, 132, 136, 256, 384];
+const PIPE_WORDS: [usize; 12] = [0, 4, 8, 128, 132, 136, 256, 384, 16, 20, 144, 148];
 
 /// The number of bytes of a lane in an arena of many lanes.
 const SMALL_LANE: usize = 768;
@@ -76,7 +76,7 @@ impl Shared {
     /// or of a data pipe, or of the header of a record.
     fn offset(&self, how: u8, at: usize) -> usize {
         match how % 4 {
-            2 if how >= 0x80 => PIPE_WORDS[at % 8],
+            2 if how >= 0x80 => PIPE_WORDS[at % PIPE_WORDS.len()],
             0 => at % self.len,
             1 => self.nonzero(at),
             2 => at / 32 % (self.len.div_ceil(SMALL_LANE)) * SMALL_LANE + at / 16 % 2 * 128 + CONTROL_WORDS[at % 11],

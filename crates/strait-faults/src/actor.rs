@@ -280,11 +280,14 @@ impl Actor {
     }
 
     /// Reads at most `most` of the next bytes of a stream from a data pipe. Returns their number. At the end of the
-    /// stream the number is 0, and all bytes must have arrived.
+    /// stream, and if the stream was aborted, the number is 0, and all bytes must have arrived.
     #[track_caller]
     pub(crate) fn read(&self, stream: usize, consumer: &DataConsumer, most: usize) -> Result<usize, Stop> {
         let mut out = vec![0; most];
-        let read = || consumer.read_some(&mut out, Deadline::NEVER);
+        let read = || match consumer.read_some(&mut out, Deadline::NEVER) {
+            Err(Error::Aborted { .. }) => Ok(0),
+            read => read,
+        };
         let read = self.ended(stream, |actor| actor.again_if_refused(read))?;
         let stream = &self.ledger.streams[stream];
         let first = stream.received.fetch_add(read as u32, Ordering::SeqCst) as usize;

@@ -47,6 +47,10 @@ const OPENING: &[u8] = b"strait stream 1";
 /// peer reads all bytes and the end of the stream; writing fails with [`io::ErrorKind::BrokenPipe`]. If the peer dies
 /// without ending its direction, reading fails with [`io::ErrorKind::BrokenPipe`] once all bytes were read.
 ///
+/// So that the peer does not take a part for the whole, a process [aborts](Self::abort) a stream that it cannot complete,
+/// or sets an [abort reason](Self::set_abort_reason) before it writes, for the case that its task is cancelled. Then the
+/// peer reads all bytes, and then fails with [`io::ErrorKind::ConnectionAborted`]; so it does if a panic drops the stream.
+///
 /// # Errors
 /// Reads and writes return the errors of [`PipeReader`] and [`PipeWriter`]. On a stream that was
 /// [accepted](Self::accept), the first of them waits until the peer has opened the stream. It fails with the errors of
@@ -61,6 +65,8 @@ const OPENING: &[u8] = b"strait stream 1";
 pub struct Stream {
     state: State,
     peer: Option<Peer>,
+    /// The abort reason of the writing end, for a stream that is not open yet.
+    aborts_with: Option<u32>,
 }
 
 #[derive(Debug)]
@@ -108,7 +114,8 @@ impl Stream {
         if ours.element() != 1 {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the element of a stream's data pipes is 1 byte"));
         }
-        let stream = Self { state: State::new(theirs, ours, reactor)?, peer: channel.peer()? };
+        let state = State::new(theirs, ours, reactor)?;
+        let stream = Self { state, peer: channel.peer()?, aborts_with: None };
         let channel = AsyncChannel::new(channel, reactor)?;
         channel.send(Outgoing::new(OPENING).handle(to_read).handle(to_write)).await.map_err(Error::from)?;
         Ok(stream)
@@ -122,7 +129,8 @@ impl Stream {
     /// The errors of [`AsyncChannel::new`] and of [`Channel::peer`].
     pub fn accept(channel: Channel, reactor: &Reactor) -> io::Result<Self> {
         let peer = channel.peer()?;
-        Ok(Self { state: State::Opening(AsyncChannel::new(channel, reactor)?), peer })
+        let state = State::Opening(AsyncChannel::new(channel, reactor)?);
+        Ok(Self { state, peer, aborts_with: None })
     }
 
     /// Returns the identity of the peer, as the kernel reported it. On a stream that was [accepted](Self::accept), this is
@@ -135,6 +143,61 @@ impl Stream {
         self.peer
     }
 
+    /// Drops the stream and aborts both directions with `reason`: the peer reads all bytes that were written, and then its
+    /// reads and writes fail with [`strait::Error::Aborted`] ([`io::ErrorKind::ConnectionAborted`]). A direction that was
+    /// shut down stays complete. The program defines the meaning of the number.
+    ///
+    /// ```
+    /// # use std::time::Duration;
+    /// # use strait_tokio::{Listener, Reactor, Stream};
+    /// # use tokio::io::{AsyncReadExt, AsyncWriteExt};
+    /// # #[tokio::main(flavor = "current_thread")]
+    /// # async fn main() -> Result<(), Box<dyn std::error::Error>> {
+    /// # let name = format!("tokio-abort-{}", std::process::id());
+    /// # let reactor = Reactor::new()?;
+    /// # let listener = Listener::bind(&name)?;
+    /// # let connect = Stream::connect(&name, &reactor, Duration::from_secs(10));
+    /// # let (client, server) = tokio::join!(connect, listener.accept_stream(&reactor));
+    /// # let (mut client, mut server) = (client?, server?);
+    /// client.write_all(b"half of it").await?;
+    /// client.abort(17);
+    ///
+    /// let mut request = Vec::new();
+    /// let failed: strait::Error = server.read_to_end(&mut request).await.unwrap_err().downcast()?;
+    /// assert_eq!((&request[..], failed), (&b"half of it"[..], strait::Error::Aborted { reason: 17 }));
+    /// # Ok(())
+    /// # }
+    /// ```
+    pub fn abort(self, reason: u32) {
+        match self.state {
+            State::Open(reader, writer) => {
+                writer.abort(reason);
+                reader.abort(reason);
+            }
+            State::Opening(channel) => {
+                let channel = channel.into_inner();
+                // The peer may have opened the stream already.
+                if let Ok((reads, writes)) = channel.try_recv().map_err(Into::into).and_then(|mut m| pipes_of(&mut m)) {
+                    writes.abort(reason);
+                    reads.abort(reason);
+                }
+                channel.close_with(reason);
+            }
+            State::Failed => {}
+        }
+    }
+
+    /// Sets the reason with which dropping the stream aborts the direction to the peer, unless that direction was shut
+    /// down: see [`DataProducer::set_abort_reason`]. For a task that may be cancelled while it writes. The last reason
+    /// that was set counts, also for the writer that [`into_split`](Self::into_split) returns. On a stream that was
+    /// [accepted](Self::accept), the reason counts from the first read or write on.
+    pub fn set_abort_reason(&mut self, reason: u32) {
+        self.aborts_with = Some(reason);
+        if let State::Open(_, writer) = &self.state {
+            writer.0.get_ref().set_abort_reason(reason);
+        }
+    }
+
     /// Returns the two directions of the stream. Returns `Pending` until the peer has opened the stream; then the task
     /// of `context` is woken.
     fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(&mut PipeReader, &mut PipeWriter)>> {
@@ -145,6 +208,9 @@ impl Stream {
             self.peer = message.sender().or(self.peer);
             self.state = State::Failed;
             let (reads, writes) = pipes_of(&mut message)?;
+            if let Some(reason) = self.aborts_with {
+                writes.set_abort_reason(reason);
+            }
             self.state = State::new(reads, writes, &reactor)?;
         }
         Poll::Ready(match &mut self.state {

@@ -4,8 +4,8 @@ use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-use strait::pipe::{DataPipe, PipeOptions};
-use strait::{Channel, CommandExt, Outgoing};
+use strait::pipe::{DataPipe, PANICKED, PipeOptions};
+use strait::{Channel, CommandExt, Error, Outgoing};
 use strait_tokio::{AsyncConsumer, AsyncProducer, Listener, PipeReader, PipeWriter, Reactor, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
@@ -132,6 +132,92 @@ async fn each_direction_ends_by_itself() {
     let mut read = [0; 5];
     timeout(DEADLINE, accepted.read_exact(&mut read)).await.expect("in time").unwrap();
     assert_eq!(&read, b"still");
+}
+
+/// Reads a stream that is expected to be aborted after its bytes. Returns the reason.
+async fn reason_after(mut stream: Stream, bytes: &[u8]) -> u32 {
+    let mut read = Vec::new();
+    let reading = timeout(DEADLINE, stream.read_to_end(&mut read)).await.expect("in time");
+    let failed = reading.expect_err("the stream was not complete");
+    assert_eq!((read.as_slice(), failed.kind()), (bytes, ErrorKind::ConnectionAborted));
+    match failed.downcast().unwrap() {
+        Error::Aborted { reason } => reason,
+        failed => panic!("{failed}"),
+    }
+}
+
+/// Shows which streams are not taken for complete ones: those of a task that panics, that is cancelled after it has set
+/// a reason, or that aborts its stream.
+#[tokio::test]
+async fn a_stream_that_was_broken_off_is_no_complete_one() {
+    let reactor = Reactor::new().unwrap();
+    let (mut one, other) = pair(&reactor).await;
+    let panics = tokio::spawn(async move {
+        one.write_all(b"part").await.unwrap();
+        panic!("caught, as it should be");
+    });
+    assert_eq!(reason_after(other, b"part").await, PANICKED);
+    assert!(panics.await.unwrap_err().is_panic());
+
+    let (mut one, mut other) = pair(&reactor).await;
+    let cancelled = tokio::spawn(async move {
+        one.set_abort_reason(5);
+        one.write_all(b"part").await.unwrap();
+        std::future::pending::<()>().await;
+    });
+    assert_eq!(timeout(DEADLINE, other.read_u8()).await.unwrap().unwrap(), b'p');
+    cancelled.abort();
+    assert_eq!(reason_after(other, b"art").await, 5);
+
+    let (mut one, other) = pair(&reactor).await;
+    one.set_abort_reason(5);
+    one.write_all(b"part").await.unwrap();
+    one.abort(6);
+    assert_eq!(reason_after(other, b"part").await, 6);
+
+    let (one, other) = pair(&reactor).await;
+    let (mut reader, mut writer) = one.into_split().await.unwrap();
+    writer.write_all(b"part").await.unwrap();
+    writer.abort(7);
+    assert_eq!(reason_after(other, b"part").await, 7);
+    let failed = timeout(DEADLINE, reader.read(&mut [0])).await.unwrap();
+    assert_eq!(failed.unwrap(), 0, "the other side was dropped");
+}
+
+/// Shows that a stream that was shut down stays complete, and that the peer's writes fail with the reason.
+#[tokio::test]
+async fn aborting_a_stream_that_was_shut_down_stops_the_peer_only() {
+    let reactor = Reactor::new().unwrap();
+    let (mut one, mut other) = pair(&reactor).await;
+    one.write_all(b"all").await.unwrap();
+    one.shutdown().await.unwrap();
+    one.abort(17);
+    let mut read = Vec::new();
+    timeout(DEADLINE, other.read_to_end(&mut read)).await.unwrap().unwrap();
+    assert_eq!(read, b"all");
+    let failed = timeout(DEADLINE, other.write_all(&[0; 8192])).await.unwrap().unwrap_err();
+    assert_eq!(failed.downcast::<Error>().unwrap(), Error::Aborted { reason: 17 });
+}
+
+/// Shows that a stream that was accepted can be aborted before its first read, and that its reason is kept until then.
+#[tokio::test]
+async fn an_accepted_stream_is_aborted_before_its_first_read() {
+    let reactor = Reactor::new().unwrap();
+    let (one, other) = pair(&reactor).await;
+    other.abort(17);
+    assert_eq!(reason_after(one, b"").await, 17);
+
+    let (mut one, mut other) = pair(&reactor).await;
+    other.set_abort_reason(18);
+    one.write_u8(1).await.unwrap();
+    assert_eq!(timeout(DEADLINE, other.read_u8()).await.unwrap().unwrap(), 1);
+    drop(other);
+    assert_eq!(reason_after(one, b"").await, 18);
+
+    // The peer has not opened the stream yet.
+    let (one, other) = Channel::pair().unwrap();
+    Stream::accept(other, &reactor).unwrap().abort(19);
+    assert_eq!((one.recv().unwrap_err(), one.close_reason()), (Error::PeerClosed, Some(19)));
 }
 
 #[tokio::test]

@@ -73,6 +73,14 @@ pub enum Error {
     },
     /// The program has finished the stream of the data pipe, so the producer takes no more bytes.
     Finished,
+    /// The other end of the data pipe was closed with a reason: the producer has [aborted](crate::pipe::DataProducer::abort)
+    /// the stream, and everything that it wrote was read; or the [consumer](crate::pipe::DataConsumer::abort) reads
+    /// nothing more. The stream is incomplete.
+    Aborted {
+        /// The number that the program at the other end gave; [`PANICKED`](crate::pipe::PANICKED) if a panic dropped the
+        /// producer.
+        reason: u32,
+    },
     /// The given descriptor cannot become a region. The field holds the reason.
     NotARegion(&'static str),
     /// The channel is in a wait set already, and a channel can be in one wait set only.
@@ -331,6 +339,16 @@ impl fmt::Display for Error {
             Self::Finished => {
                 write!(f, "finished: this end of the data pipe has ended its stream; make another data pipe")
             }
+            Self::Aborted { reason: u32::MAX } => write!(
+                f,
+                "aborted: a panic dropped the producer of this data pipe, so the stream is incomplete; look for the panic \
+                 in the program at the other end, and make another data pipe"
+            ),
+            Self::Aborted { reason } => write!(
+                f,
+                "aborted: the other end of this data pipe was closed with the reason {reason}, so the stream is \
+                 incomplete; look in the program at the other end for what the reason means, and make another data pipe"
+            ),
             Self::NotElements { element } => write!(
                 f,
                 "not whole elements: this data pipe has elements of {element} bytes; give a multiple of that, or, to \
@@ -451,6 +469,7 @@ impl From<Error> for std::io::Error {
             Error::TimedOut => Kind::TimedOut,
             Error::Signalled => Kind::Interrupted,
             Error::PeerClosed | Error::Finished => Kind::BrokenPipe,
+            Error::Aborted { .. } => Kind::ConnectionAborted,
             Error::MessageTooLarge { .. }
             | Error::TooManyHandles { .. }
             | Error::BufferTooSmall { .. }

@@ -51,6 +51,8 @@ fn every_error_is_explained_by_its_text() {
         Error::OutOfRange { len: 10 },
         Error::NotElements { element: 12 },
         Error::Finished,
+        Error::Aborted { reason: 17 },
+        Error::Aborted { reason: strait::pipe::PANICKED },
         Error::NotARegion("REASON"),
         Error::InSet,
         Error::NotInSet,

@@ -102,6 +102,7 @@ pub(crate) const SCENARIOS: &[Scenario] = &[
         roles: &[pipe::mover, pipe::writer, pipe::reader],
         judge: no_more,
     },
+    Scenario { name: "pipe aborted", sockets: &[(0, 1)], roles: &[pipe::aborter, pipe::aborted], judge: no_more },
     Scenario { name: "calls", sockets: &[(0, 1)], roles: &[calls::one, calls::other], judge: no_more },
     Scenario { name: "typed", sockets: &[(0, 1)], roles: &[typed::one, typed::other], judge: no_more },
     Scenario {

@@ -117,6 +117,40 @@ pub(crate) mod pipe {
         actor.send(1, &channel, 5)
     }
 
+    const REASON: u32 = 17;
+    const ABORTED: Error = Error::Aborted { reason: REASON };
+
+    /// Aborts a stream as its producer, and then another as its consumer.
+    pub(crate) fn aborter(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        let (writes, reads) = pair(actor)?;
+        actor.send_with(0, &channel, 3, vec![reads.into()])?;
+        actor.write(2, &writes, ALL)?;
+        writes.abort(REASON);
+        consumer(actor.recv_with(1, &channel, 4)?)?.abort(REASON);
+        actor.recv(1, &channel, 5)
+    }
+
+    /// Reads all bytes of a stream and then the reason, and writes to another stream until it gets the reason.
+    pub(crate) fn aborted(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
+        let channel = actor.open(only(sockets))?;
+        let reads = consumer(actor.recv_with(0, &channel, 3)?)?;
+        read_all(actor, 2, &reads)?;
+        assert_eq!(reads.read_some(&mut [0], Deadline::NEVER), Err(ABORTED));
+        let (writes, reads) = pair(actor)?;
+        actor.send_with(1, &channel, 4, vec![reads.into()])?;
+        actor.call(|| {
+            loop {
+                match writes.write_some(&[0; 1500], Deadline::NEVER) {
+                    Ok(_) => {}
+                    Err(ABORTED) => return Ok(()),
+                    Err(error) => return Err(error),
+                }
+            }
+        })?;
+        actor.send(1, &channel, 5)
+    }
+
     /// Reads the beginning of the stream, then sends the consumer on to another process.
     pub(crate) fn mover(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let [b, c] = two(sockets);

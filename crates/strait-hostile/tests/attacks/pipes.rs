@@ -16,8 +16,10 @@ use crate::common::*;
 /// The offset of the word with the number of bytes written by the producer.
 const WRITTEN: usize = 0;
 const FINISHED: usize = 8;
+const PRODUCER_REASON: usize = 16;
 const TAKEN: usize = 128;
 const DONE: usize = 136;
+const CONSUMER_REASON: usize = 144;
 const SLEEPING: usize = 256;
 const WAITING: usize = 384;
 const BUFFER: usize = 4096;
@@ -207,6 +209,8 @@ attack! {
                             written += numbers.next() % 100;
                             memory.word64(WRITTEN).store(written, SeqCst);
                             memory.word64(TAKEN).store(numbers.nasty(), SeqCst);
+                            memory.word64(PRODUCER_REASON).store(numbers.nasty(), SeqCst);
+                            memory.word64(CONSUMER_REASON).store(numbers.next(), SeqCst);
                             memory.word32(SLEEPING).store(numbers.next() as u32, SeqCst);
                             memory.word32(WAITING).store(numbers.next() as u32, SeqCst);
                             memory.word64(BUFFER).store(numbers.next(), SeqCst);

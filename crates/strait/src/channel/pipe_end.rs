@@ -9,7 +9,7 @@
 
 use std::fmt;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Channel, Handle, PipeState, SendError, WakeWaiters, close};
 use crate::deadline::Deadline;
@@ -19,11 +19,20 @@ use crate::ring::stream::{Reading, Shape, Writing};
 use crate::shm::PipeMemory;
 use crate::wake::lock::Lock;
 
+/// The reason with which a [`DataProducer`] aborts its stream if it is dropped by a panic, unless the program has set
+/// [another](DataProducer::set_abort_reason): 2^32 − 1.
+///
+/// Example: [how a stream is aborted](DataProducer::abort).
+pub const PANICKED: u32 = u32::MAX;
+
+/// The upper half of [`PipeEndShared::aborts_with`] once a reason was set.
+const HAS_REASON: u64 = 1 << 32;
+
 /// The writing end of a [data pipe](crate::pipe::DataPipe).
 ///
 /// Many threads may use the end through `&self`: one thread at a time writes, and the calls of the others wait for
-/// their turn until their deadline. Dropping the end ends the stream: see [the end of the
-/// stream](crate::pipe::DataPipe#the-end-of-the-stream).
+/// their turn until their deadline. Dropping the end ends the stream, and a panic that drops the end aborts the stream:
+/// see [the end of the stream](crate::pipe::DataPipe#the-end-of-the-stream).
 ///
 /// Example: [a pipe](crate::pipe).
 #[derive(Debug)]
@@ -55,6 +64,8 @@ pub(crate) struct PipeEndShared<I, E> {
     pub(crate) end: PipeCore,
     pub(crate) shape: Shape,
     pub(crate) state: Lock<PipeEndLocked<I, E>>,
+    /// 2^32 + the reason with which the end aborts the stream when it is dropped; 0 if no reason was set.
+    aborts_with: AtomicU64,
 }
 
 /// The part of the state of a data-pipe end that one thread at a time uses. `I` is the end's position in the stream,
@@ -141,7 +152,18 @@ impl PipeCore {
 impl<I, E> PipeEndShared<I, E> {
     fn new(end: PipeCore, shape: Shape, index: I, ended: Option<E>) -> Arc<Self> {
         let state = Lock::new(PipeEndLocked { index, sleeper: Sleeper::default(), ended });
-        Arc::new(Self { end, shape, state })
+        Arc::new(Self { end, shape, state, aborts_with: AtomicU64::new(0) })
+    }
+
+    /// Sets the reason with which the end aborts the stream when it is dropped. The last reason counts.
+    pub(crate) fn set_abort_reason(&self, reason: u32) {
+        self.aborts_with.store(HAS_REASON | u64::from(reason), Ordering::Relaxed);
+    }
+
+    fn abort_reason(&self) -> Option<u32> {
+        let word = self.aborts_with.load(Ordering::Relaxed);
+        // The cast drops the upper half.
+        (word != 0).then_some(word as u32)
     }
 
     /// Closes the end, which the program drops, unless it was sent before. `end_words` publishes in the data pipe that
@@ -179,8 +201,17 @@ impl DataProducer {
     }
 
     /// Publishes the end of the stream, and wakes the consumer if it sleeps; does nothing if writing has failed or the
-    /// stream has ended before. Does not close the pipe's channel; the caller must do that.
+    /// stream has ended before. If the stream is to be aborted, publishes the reason instead. Does not close the pipe's
+    /// channel; the caller must do that, which also wakes the consumer of an aborted stream.
     pub(crate) fn end_words(&self) {
+        if let Some(reason) = self.shared.abort_reason() {
+            // A stream that was finished is complete. If the lock is held, its holder has leaked the room.
+            if !self.shared.state.lock(Deadline::NOW).is_ok_and(|state| state.ended == Some(Error::Finished)) {
+                fault::point("before the reason of a producer");
+                self.shared.end.memory.set_producer_reason(reason);
+            }
+            return;
+        }
         // If the producer got the error that the consumer is closed, the stream is incomplete. A consumer may still
         // exist then: perhaps a process died while passing the consumer on. A producer that has finished has published
         // the end of the stream already.
@@ -203,9 +234,13 @@ impl DataConsumer {
         &self.shared.end.channel
     }
 
-    /// Publishes to the producer that this end reads nothing more, and wakes a sleeping producer. Does not close the
-    /// pipe's channel; the caller must do that.
+    /// Publishes to the producer that this end reads nothing more, and the reason if there is one, and wakes a sleeping
+    /// producer. Does not close the pipe's channel; the caller must do that.
     pub(crate) fn end_words(&self) {
+        if let Some(reason) = self.shared.abort_reason() {
+            fault::point("before the reason of a consumer");
+            self.shared.end.memory.set_consumer_reason(reason);
+        }
         fault::point("before a pipe is abandoned");
         if Reading::abandon(&self.shared.end.memory) {
             self.shared.end.notify();
@@ -215,6 +250,11 @@ impl DataConsumer {
 
 impl Drop for DataProducer {
     fn drop(&mut self) {
+        if std::thread::panicking() {
+            // The bytes that were to come are missing.
+            let panicked = HAS_REASON | u64::from(PANICKED);
+            let _ = self.shared.aborts_with.compare_exchange(0, panicked, Ordering::Relaxed, Ordering::Relaxed);
+        }
         self.shared.close(|| self.end_words());
     }
 }

@@ -45,8 +45,9 @@ impl DataConsumer {
     /// the number of bytes read: 0 at the end of the stream, or if `out` is empty.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`], [`Error::TimedOut`]; [`Error::PeerClosed`] if the producer's process died and everything
-    /// that it wrote was read; [`Error::NotElements`] if `out` is shorter than an element; [`Error::BadPeer`];
+    /// [`Error::WouldBlock`], [`Error::TimedOut`]. If everything that the producer wrote was read: [`Error::Aborted`] if
+    /// the producer has [aborted](crate::pipe::DataProducer::abort) the stream, and [`Error::PeerClosed`] if its process
+    /// died. [`Error::NotElements`] if `out` is shorter than an element; [`Error::BadPeer`];
     /// [`Error::Forked`].
     pub fn read_some(&self, out: &mut [u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         deferred::run_if_failed(self.shared.read(as_uninit(out), What::Some, deadline.into()))
@@ -82,8 +83,8 @@ impl DataConsumer {
     ///
     /// # Errors
     /// [`Error::OutOfRange`] if `out` is longer than the [capacity](Self::capacity), or if the stream has ended with
-    /// fewer unread bytes, which can still be read; [`Error::PeerClosed`] if the producer's process died and has left
-    /// fewer bytes; [`Error::NotElements`] if `out` is not a whole number of elements; otherwise as
+    /// fewer unread bytes, which can still be read; [`Error::Aborted`] or [`Error::PeerClosed`] if the producer has
+    /// aborted the stream, or its process died, and has left fewer bytes; [`Error::NotElements`] if `out` is not a whole number of elements; otherwise as
     /// [`DataConsumer::read_some`].
     pub fn read_whole(&self, out: &mut [u8], deadline: impl Into<Deadline>) -> Result<(), Error> {
         deferred::run_if_failed(self.shared.read(as_uninit(out), What::Whole, deadline.into()).map(|_| ()))
@@ -137,6 +138,22 @@ impl DataConsumer {
         let consumer = unsafe { kept::borrow(&self) };
         let mut kept = Some(self);
         deferred::run_if_failed(consumer.shared.begin(deadline.into(), || kept.take().expect("there is one view")))
+    }
+
+    /// Drops the end and tells the producer the reason: the producer gets [`Error::Aborted`] with `reason`, where it would
+    /// get [`Error::PeerClosed`] if the end were only dropped. The program defines the meaning of the number. Never
+    /// blocks.
+    ///
+    /// ```
+    /// use strait::{Deadline, Error, pipe::DataPipe};
+    /// let (producer, consumer) = DataPipe::pair(4096)?;
+    /// consumer.abort(17);
+    /// assert_eq!(producer.write_some(b"more", Deadline::NEVER), Err(Error::Aborted { reason: 17 }));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn abort(self, reason: u32) {
+        self.shared.set_abort_reason(reason);
+        drop(self);
     }
 
     /// Returns an interrupter. With the interrupter another thread can make the calls that wait on the end fail, as
@@ -198,7 +215,7 @@ impl ConsumerShared {
         if state.ended.is_none() {
             match state.index.is_at_end(&self.end.memory) {
                 Ok(false) => {}
-                Ok(true) => state.ended = Some(Ended::Finished),
+                Ok(true) => state.ended = Some(self.how_it_went()),
                 Err(_) => {
                     let error = self.end.break_off();
                     state.ended = Some(Ended::Failed(error));
@@ -251,10 +268,14 @@ impl ConsumerShared {
         outcome
     }
 
-    /// Returns how the stream ended, for a producer whose end is closed: finished, or failed because the producer's
-    /// process died before it finished the stream.
+    /// Returns how the stream ended, for a producer that has finished or whose end is closed: aborted, finished, or
+    /// failed because the producer's process died before it finished the stream.
     pub(super) fn how_it_went(&self) -> Ended {
-        if Reading::is_finished(&self.end.memory) { Ended::Finished } else { Ended::Failed(Error::PeerClosed) }
+        match self.end.memory.producer_reason() {
+            Some(reason) => Ended::Failed(Error::Aborted { reason }),
+            None if Reading::is_finished(&self.end.memory) => Ended::Finished,
+            None => Ended::Failed(Error::PeerClosed),
+        }
     }
 
     /// Reads into `out`. Returns the number of bytes read: the first bytes of `out`, all of which were written.

@@ -37,7 +37,7 @@ mod producer;
 mod splice;
 mod watch;
 
-pub use crate::channel::pipe_end::{DataConsumer, DataProducer};
+pub use crate::channel::pipe_end::{DataConsumer, DataProducer, PANICKED};
 pub use consumer::Unread;
 pub use producer::Room;
 pub(crate) use watch::{Gate, PipeEnd};
@@ -74,9 +74,14 @@ use crate::wake::Wait;
 ///
 /// # The end of the stream
 /// When a producer is dropped, its consumer reads all written bytes, and then the end: 0 bytes. When the producer's
-/// process *dies*, the consumer reads all written bytes, and then gets [`Error::PeerClosed`]. If the consumer is
-/// dropped or its process dies, the producer gets [`Error::PeerClosed`], at the latest when the pipe is full. If the
-/// producer is dropped after this error, the stream counts as incomplete, and no consumer gets the end of the stream.
+/// process *dies*, the consumer reads all written bytes, and then gets [`Error::PeerClosed`]. When a producer
+/// [aborts](DataProducer::abort) the stream, or is dropped by a panic, the consumer reads all written bytes, and then gets
+/// [`Error::Aborted`] with the reason. So a producer that may be dropped before it has written everything sets an [abort
+/// reason](DataProducer::set_abort_reason) first, and ends the stream by [`finish`](DataProducer::finish).
+///
+/// If the consumer is dropped or its process dies, the producer gets [`Error::PeerClosed`], at the latest when the pipe
+/// is full; if the consumer was closed [with a reason](DataConsumer::abort), [`Error::Aborted`]. If the producer is
+/// dropped after this error, the stream counts as incomplete, and no consumer gets the end of the stream.
 ///
 /// # Cost
 /// Writing and reading cost one copy each, or no copy with [`DataProducer::begin_write`] and

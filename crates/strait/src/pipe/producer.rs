@@ -45,8 +45,8 @@ impl DataProducer {
     /// `deadline`. Returns the number of bytes written: 0 only if `bytes` is empty.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`], [`Error::TimedOut`]; [`Error::PeerClosed`] if the consumer is closed;
-    /// [`Error::NotElements`] if `bytes` is less than an element; [`Error::BadPeer`]; [`Error::Forked`].
+    /// [`Error::WouldBlock`], [`Error::TimedOut`]; [`Error::PeerClosed`] if the consumer is closed, or [`Error::Aborted`]
+    /// if it was closed with a reason; [`Error::NotElements`] if `bytes` is less than an element; [`Error::BadPeer`]; [`Error::Forked`].
     pub fn write_some(&self, bytes: &[u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         deferred::run_if_failed(self.shared.write(bytes, false, deadline.into()))
     }
@@ -111,6 +111,66 @@ impl DataProducer {
         deferred::run_if_failed(self.shared.finish(deadline.into()))
     }
 
+    /// Drops the end and aborts the stream: tells the consumer that the stream is incomplete, and the reason. The
+    /// consumer reads all written bytes, and then gets [`Error::Aborted`] with `reason`. The program defines the meaning
+    /// of the number. If the stream was [finished](Self::finish), only drops the end. Never blocks.
+    ///
+    /// ```
+    /// use strait::{Deadline, Error, pipe::DataPipe};
+    /// let (producer, consumer) = DataPipe::pair(4096)?;
+    /// producer.write_whole(b"half of it", Deadline::NEVER)?;
+    /// producer.abort(17);
+    ///
+    /// let mut out = [0; 100];
+    /// assert_eq!(consumer.read_some(&mut out, Deadline::NEVER), Ok(10));
+    /// assert_eq!(consumer.read_some(&mut out, Deadline::NEVER), Err(Error::Aborted { reason: 17 }));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn abort(self, reason: u32) {
+        self.set_abort_reason(reason);
+        drop(self);
+    }
+
+    /// Sets the reason with which dropping the end aborts the stream from now on, as [`abort`](Self::abort) does. Only
+    /// [`finish`](Self::finish) then ends the stream as complete. For code that may be cancelled: a task, or a function
+    /// with early returns. The last reason that was set counts. An end that is sent to another process leaves its reason
+    /// behind.
+    ///
+    /// ```
+    /// use strait::{Deadline, Error, pipe::{DataConsumer, DataPipe, DataProducer}};
+    /// const INCOMPLETE: u32 = 1;
+    ///
+    /// fn produce(producer: DataProducer, records: &[&[u8]]) -> Result<(), Error> {
+    ///     producer.set_abort_reason(INCOMPLETE);
+    ///     for record in records {
+    ///         producer.write_whole(record, Deadline::NOW)?; // An error here aborts the stream.
+    ///     }
+    ///     producer.finish(Deadline::NOW)
+    /// }
+    ///
+    /// fn consume(consumer: &DataConsumer) -> Result<usize, Error> {
+    ///     let (mut out, mut all) = ([0; 4], 0);
+    ///     loop {
+    ///         match consumer.read_some(&mut out, Deadline::NEVER)? {
+    ///             0 => return Ok(all),
+    ///             len => all += len,
+    ///         }
+    ///     }
+    /// }
+    ///
+    /// let (producer, consumer) = DataPipe::pair(8)?;
+    /// produce(producer, &[b"records"])?;
+    /// assert_eq!(consume(&consumer), Ok(7));
+    ///
+    /// let (producer, consumer) = DataPipe::pair(8)?;
+    /// assert!(produce(producer, &[b"records", b"for which there is no room"]).is_err());
+    /// assert_eq!(consume(&consumer), Err(Error::Aborted { reason: INCOMPLETE }));
+    /// # Ok::<(), Error>(())
+    /// ```
+    pub fn set_abort_reason(&self, reason: u32) {
+        self.shared.set_abort_reason(reason);
+    }
+
     /// Returns an interrupter. With the interrupter another thread can make the calls that wait on the end fail, as
     /// with [the interrupter of a channel](crate::Channel::interrupter). A thread that holds [`Room`] is not
     /// interrupted; nor is a `splice_from` that waits for its descriptor.
@@ -140,9 +200,17 @@ impl ProducerShared {
             return Err(*state.ended.insert(error));
         }
         if Writing::is_abandoned(&self.end.memory) {
-            return Err(*state.ended.insert(Error::PeerClosed));
+            return Err(*state.ended.insert(self.gone()));
         }
         Ok(())
+    }
+
+    /// Returns the error for a consumer that reads nothing more.
+    fn gone(&self) -> Error {
+        match self.end.memory.consumer_reason() {
+            Some(reason) => Error::Aborted { reason },
+            None => Error::PeerClosed,
+        }
     }
 
     /// Waits until there is room for `needed` bytes. Fails if `deadline` passes first, if the stream has ended, or if
@@ -171,7 +239,7 @@ impl ProducerShared {
         state.unmark_blocking_until(deadline);
         let outcome = match waited {
             Ok(Waited::Ready) => self.refresh(state),
-            Ok(Waited::Gone) => Err(*state.ended.insert(Error::PeerClosed)),
+            Ok(Waited::Gone) => Err(*state.ended.insert(self.gone())),
             Err(error @ Error::BadPeer(_)) => Err(*state.ended.insert(error)),
             Err(error) => Err(error),
         };

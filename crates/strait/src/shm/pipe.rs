@@ -5,9 +5,11 @@
 //!      0  producer     written    u64   bytes written since the pipe was made
 //!      8  producer     finished   u32   1 once the producer will write nothing more
 //!     12  producer     cpu        u32   CPU that the producer last ran on, plus 1
+//!     16  producer     reason     u64   2^32 + the reason with which the producer has aborted the stream, else 0
 //!    128  consumer     taken      u64   bytes read since the pipe was made
 //!    136  consumer     done       u32   1 once the consumer will read nothing more
 //!    140  consumer     cpu        u32   CPU that the consumer last ran on, plus 1
+//!    144  consumer     reason     u64   2^32 + the reason with which the consumer has aborted the stream, else 0
 //!    256  both         sleeping   u32   1 while the consumer sleeps for bytes
 //!    384  both         waiting    u32   1 while the producer sleeps for room
 //!   4096  producer     the buffer
@@ -19,7 +21,7 @@
 use std::mem::MaybeUninit;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use super::{Mapping, accessed};
 use crate::error::Error;
@@ -33,11 +35,16 @@ const BUFFER: usize = 4096;
 const WRITTEN: usize = 0;
 const FINISHED: usize = 8;
 const PRODUCER_CPU: usize = 12;
+const PRODUCER_REASON: usize = 16;
 const TAKEN: usize = 128;
 const DONE: usize = 136;
 const CONSUMER_CPU: usize = 140;
+const CONSUMER_REASON: usize = 144;
 const SLEEPING: usize = 256;
 const WAITING: usize = 384;
+
+/// The upper half of a word of a side that has aborted the stream; the lower half is the reason.
+const HAS_REASON: u64 = 1;
 
 /// The memory of a data pipe (its words and its buffer), mapped in this process, and its descriptor.
 #[derive(Debug)]
@@ -98,6 +105,38 @@ impl PipeMemory {
     /// while the CPU is unknown.
     pub(crate) fn consumer_cpu(&self) -> &AtomicU32 {
         self.word32(CONSUMER_CPU)
+    }
+
+    /// Publishes the reason with which the pipe's producer aborts the stream.
+    pub(crate) fn set_producer_reason(&self, reason: u32) {
+        self.set_reason(PRODUCER_REASON, reason);
+    }
+
+    /// Returns the reason with which the pipe's producer has aborted the stream; `None` if it has not. A claim of the
+    /// producer.
+    pub(crate) fn producer_reason(&self) -> Option<u32> {
+        self.reason(PRODUCER_REASON)
+    }
+
+    /// Publishes the reason with which the pipe's consumer aborts the stream.
+    pub(crate) fn set_consumer_reason(&self, reason: u32) {
+        self.set_reason(CONSUMER_REASON, reason);
+    }
+
+    /// Returns the reason with which the pipe's consumer has aborted the stream; `None` if it has not. A claim of the
+    /// consumer.
+    pub(crate) fn consumer_reason(&self) -> Option<u32> {
+        self.reason(CONSUMER_REASON)
+    }
+
+    fn set_reason(&self, offset: usize, reason: u32) {
+        self.word64(offset).store(HAS_REASON << 32 | u64::from(reason), Ordering::SeqCst);
+    }
+
+    fn reason(&self, offset: usize) -> Option<u32> {
+        let claim = self.word64(offset).load(Ordering::SeqCst);
+        // The cast drops the upper half.
+        (claim >> 32 == HAS_REASON).then_some(claim as u32)
     }
 
     fn word32(&self, offset: usize) -> &AtomicU32 {
@@ -210,9 +249,11 @@ mod tests {
             ("written", [WRITTEN, 8]),
             ("finished", [FINISHED, 4]),
             ("producer cpu", [PRODUCER_CPU, 4]),
+            ("producer reason", [PRODUCER_REASON, 8]),
             ("taken", [TAKEN, 8]),
             ("done", [DONE, 4]),
             ("consumer cpu", [CONSUMER_CPU, 4]),
+            ("consumer reason", [CONSUMER_REASON, 8]),
             ("sleeping", [SLEEPING, 4]),
             ("waiting", [WAITING, 4]),
             ("buffer", [BUFFER, 0]),

@@ -121,6 +121,12 @@ impl AsyncProducer {
         or_wait(|| self.get_ref().finish(Deadline::NOW), &self.source, Interest::Writable, context)
     }
 
+    /// Takes the end out of the reactor, and aborts the stream with `reason`, as [`DataProducer::abort`] does. For a task
+    /// that may be dropped, [set the reason](DataProducer::set_abort_reason) at its start.
+    pub fn abort(self, reason: u32) {
+        self.into_inner().abort(reason);
+    }
+
     /// Waits for room and returns the room, to be filled in place, as [`DataProducer::begin_write`] does.
     ///
     /// # Errors
@@ -184,6 +190,11 @@ impl AsyncConsumer {
     ) -> Poll<Result<&'o mut [u8], Error>> {
         let source = &self.source;
         or_wait(|| source.object().read_some_uninit(out, Deadline::NOW), source, Interest::Readable, context)
+    }
+
+    /// Takes the end out of the reactor, and closes it with `reason`, as [`DataConsumer::abort`] does.
+    pub fn abort(self, reason: u32) {
+        self.into_inner().abort(reason);
     }
 
     /// Waits for bytes and returns the bytes, to be read in place, as [`DataConsumer::begin_read`] does.
