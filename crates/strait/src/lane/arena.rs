@@ -26,17 +26,17 @@ use crate::ring::MIN_CELLS;
 use crate::shm::{LaneMemory, Mapping, Shareable, lane_size, sizes_of_lanes};
 use crate::sync::unpoisoned;
 
-/// The size in bytes of the first arena that this process creates for two given processes. Each further arena for these
-/// two processes is four times larger, up to [`LARGEST`].
+/// The size in bytes of this process's first arena for two given processes. Each further arena for these two processes
+/// is four times larger, up to [`LARGEST`].
 const FIRST: usize = 16 << 10;
 
-/// The size in bytes of the largest arena with many lanes that this process creates.
+/// The size in bytes of this process's largest arenas with many lanes.
 const LARGEST: usize = 4 << 20;
 
 /// The number of bytes by which the memory of an arena is populated: the kernel backs this much with memory at a time.
 const PIECE: usize = 64 << 10;
 
-/// The most lane slots in use that a maker checks before it creates a new arena. A slot has become free if both ends of
+/// The most used lane slots checked by a maker before it creates a new arena. A slot has become free if both ends of
 /// its lane are done with the lane.
 const LOOKS: usize = 16;
 
@@ -48,19 +48,19 @@ pub(crate) struct Arena {
     born: Born,
     number: u64,
     token: u128,
-    /// The lowest of the tokens that name this arena's rings in the mailbox of this process. This process chooses the
-    /// number; if a peer chose the number, the peer could make it equal to the tokens of other rings.
+    /// The lowest token of this arena's rings in the mailbox of this process. This process chooses the number; if a
+    /// peer chose the number, the peer could make it equal to the tokens of other rings.
     local_token: u128,
     mapping: Arc<Mapping>,
     lanes: u32,
     cells: usize,
     private: bool,
-    /// The charge to the peer for the lanes of an arena that the peer created; `None` for an arena that this process
-    /// created.
+    /// The charge to the peer for the lanes of an arena that the peer created; `None` for an arena of this process's
+    /// own.
     _charge: Option<Charge>,
-    /// For an arena that a peer created: a bit for each end of each lane, set while this process holds that end. The
-    /// bits keep this process from holding two ends on the same side of a lane, which would both write to the same
-    /// ring. Empty for an arena that this process created.
+    /// For an arena that a peer created: a bit for each end of each lane, set while this process holds the end. The
+    /// bits prevent two ends on the same side of a lane in this process, which would both write to the same ring. Empty
+    /// for an arena of this process's own.
     held: Box<[AtomicU32]>,
     /// For an arena that a peer created: the ends that left this process.
     gone: Mutex<Gone>,
@@ -72,22 +72,22 @@ pub(crate) struct Arena {
     /// entry is made when this process moves the other end of the channel. The entries are not in shared memory, where
     /// another process could change an entry.
     successors: Mutex<HashMap<(u32, usize), Successor>>,
-    /// The free lane slots of a private arena (one that only this process has); empty for any other arena.
+    /// The free lane slots of a private arena (an arena of this process alone); empty for any other arena.
     freed: Mutex<Freed>,
-    /// For an arena that this process created: the number of lanes that were made there and unmade before any record
-    /// named them.
+    /// For an arena that this process created: the number of lanes made there and unmade before any record named the
+    /// lane.
     unmade: AtomicU64,
 }
 
-/// The free lane slots of a private arena (an arena that only this process has), with the attachments possibly left for
-/// each slot and the number of lanes that used the slot.
+/// The free lane slots of a private arena (an arena of this process alone), with possible leftover attachments for each
+/// slot, and the number of earlier lanes in the slot.
 #[derive(Default)]
 struct Freed {
-    /// The free lane slots: for each, the name of the last lane that used the slot. The slot that was freed last is
-    /// used first, because it is still in the CPU's caches.
+    /// The free lane slots: for each, the name of the last lane that used the slot. The last freed slot is used first,
+    /// because it is still in the CPU's caches.
     names: Vec<Name>,
-    /// The lane slots whose lane may have left attachments in this process, because an end left the lane before it had
-    /// read everything. No end will receive these attachments; freeing the slot discards the attachments.
+    /// The lane slots with possible leftover attachments in this process, because an end left the lane before reading
+    /// everything. No end will receive these attachments; freeing the slot discards the attachments.
     unread: HashSet<u32>,
     /// For each lane slot, the number of lanes that had used the slot when the slot was last freed; 0 if the slot was
     /// never freed.
@@ -111,8 +111,7 @@ impl Freed {
     }
 }
 
-/// The ends, of lanes in one arena of a peer, that this process held and holds no more. Such an end cannot arrive
-/// again.
+/// The ends that this process held and no longer holds, of lanes in one arena of a peer. Such an end cannot arrive again.
 ///
 /// A table with an entry for each end of each lane, made when the first end leaves. (A growing map would make some call
 /// copy a million entries, if the peer causes a million entries.) An entry is 0 if no end has left that place, and
@@ -142,13 +141,13 @@ impl Gone {
     }
 }
 
-/// The next lane of an end that is in this process or in transit to it. Stored when this process moves the other end of
-/// the channel; read when the end goes on in the next lane.
+/// The next lane of an end in this process or in transit to this process. Stored when this process moves the other end
+/// of the channel; read when the end goes on in the next lane.
 pub(crate) struct Successor {
     pub(crate) arena: Arc<Arena>,
     /// The name of the next lane. A flag in the name says whether the end changes sides there.
     pub(crate) name: Name,
-    /// The link to the process that holds the other end in the next lane, or will hold it.
+    /// The link to the present or future holder of the other end in the next lane.
     pub(crate) link: InUse,
     /// The use count of the lane in which the end is now: part of that lane's name.
     usage: u32,
@@ -176,14 +175,14 @@ impl LaneSlot {
         (Arc::as_ptr(&self.arena), self.slot, self.side)
     }
 
-    /// Returns whether the lane slot of this location was freed after the lane of this location took the slot.
+    /// Returns whether the lane slot was freed since the lane of this location took the slot.
     #[cfg(test)]
     pub(crate) fn was_given_back(&self) -> bool {
         unpoisoned(&self.arena.freed).was_given_back(self.slot, self.usage)
     }
 
-    /// Returns the location of this end in its next lane, and the link to the process that holds the other end there.
-    /// Returns `None` if this process has stored no next lane for the end. The stored entry stays.
+    /// Returns the location of this end in the next lane, and the link to the holder of the other end there. Returns
+    /// `None` if this process has stored no next lane for the end. The stored entry stays.
     pub(crate) fn successor(&self) -> Option<(Self, Arc<Link>)> {
         let successors = unpoisoned(&self.arena.successors);
         let Successor { arena, name, link, .. } = successors.get(&(self.slot, self.side))?;
@@ -191,7 +190,7 @@ impl LaneSlot {
         Some((Self::new(arena, name.upright().slot, name.usage, side), Arc::clone(link)))
     }
 
-    /// Returns the token by which the mailbox of this process names the ring read by the end at this location.
+    /// Returns the token, in the mailbox of this process, of the ring read by the end at this location.
     pub(crate) fn token_in(&self) -> u128 {
         self.arena.token(self.slot, self.usage, 1 - self.side, true)
     }
@@ -235,7 +234,7 @@ impl Arena {
         })
     }
 
-    /// Notes that a lane of this arena, which this process created, was unmade before any record named it.
+    /// Notes that a lane of this arena (of this process's own) was unmade before any record named the lane.
     pub(crate) fn was_unmade(&self) {
         self.unmade.fetch_add(1, Ordering::Relaxed);
     }
@@ -249,9 +248,8 @@ impl Arena {
     }
 
     /// Marks the end on `side` of a lane as held by this process; the lane is that in the lane slot `slot` with the use
-    /// count `usage`. Returns `false` if this process already holds an end on that side of the slot, or has held this
-    /// end before and holds it no more. Always returns `true`, and marks nothing, for an arena that this process
-    /// created.
+    /// count `usage`. Returns `false` if this process already holds an end on the same side of the slot, or has held
+    /// this end before. Always returns `true`, and marks nothing, for an arena of this process's own.
     pub(crate) fn hold(&self, slot: u32, usage: u32, side: usize) -> bool {
         let gone = unpoisoned(&self.gone);
         !gone.has(slot, usage, side)
@@ -259,7 +257,7 @@ impl Arena {
     }
 
     /// Returns whether this process holds the end on `side` of the lane in `slot`. Always returns `true` for an arena
-    /// that this process created, because no record of its ends is kept.
+    /// of this process's own, because its ends are not recorded.
     pub(crate) fn is_here(&self, slot: u32, side: usize) -> bool {
         bit(&self.held, slot, side).is_none_or(|(word, bit)| word.load(Ordering::SeqCst) & bit != 0)
     }
@@ -275,9 +273,9 @@ impl Arena {
     }
 
     /// Marks the end on `side` of a lane as no longer held by this process; the lane is that in the lane slot `slot`
-    /// with the use count `usage`. The caller does so before it declares that the end is done with the lane. After that
-    /// declaration the creator of the arena may use the lane slot again. Does nothing for an arena that this process
-    /// created.
+    /// with the use count `usage`. The caller does so before declaring that the end is done with the lane. After that
+    /// declaration the creator of the arena may use the lane slot again. Does nothing for an arena of this process's
+    /// own.
     pub(crate) fn let_go(&self, slot: u32, usage: u32, side: usize) {
         if let Some((word, bit)) = bit(&self.held, slot, side) {
             unpoisoned(&self.gone).add(self.lanes, slot, usage, side);
@@ -306,8 +304,7 @@ impl Arena {
     }
 
     /// Frees the lane slot `slot` of a private arena if both ends are done with the lane with the use count `usage`.
-    /// Does nothing for an arena that other processes have too, and nothing if the slot was freed after that lane
-    /// already.
+    /// Does nothing for an arena that other processes have, too, nor if the slot was already freed after the lane.
     ///
     /// Two threads may find both ends done at the same time. Another lane may use the slot before the second thread
     /// calls this function. So the function reads the lane's words under the lock of the free slots, and only if the
@@ -330,9 +327,9 @@ impl Arena {
         }
     }
 
-    /// Notes that an end leaves the lane in `slot` without reading everything that the other end has sent or may still
-    /// send. When both ends are done with the lane, the remaining attachments are discarded. The caller calls this
-    /// before declaring that the end is done. Does nothing for an arena shared with other processes.
+    /// Notes that an end leaves the lane in `slot` without reading all sent and later messages of the other end. When
+    /// both ends are done with the lane, the remaining attachments are discarded. The caller calls this before
+    /// declaring that the end is done. Does nothing for an arena shared with other processes.
     pub(crate) fn expect_more(&self, slot: u32) {
         if self.private {
             unpoisoned(&self.freed).unread.insert(slot);
@@ -368,8 +365,8 @@ impl Arena {
         old.filter(|_| !is_again)
     }
 
-    /// Returns the locations, in this arena, of ends in transit to this process. Listed are the ends for which this
-    /// process has stored a next lane or holds handles sent to the end.
+    /// Returns the locations, in this arena, of ends in transit to this process: ends with a next lane or sent handles
+    /// stored in this process.
     pub(crate) fn slots_in_transit(self: &Arc<Self>) -> Vec<LaneSlot> {
         let lane_slot = |slot, usage, side| LaneSlot::new(self, slot, usage, side);
         let successors = unpoisoned(&self.successors);
@@ -392,8 +389,8 @@ impl Arena {
     }
 
     /// Discards everything stored for ends in this arena that may be in transit to this process: the next lanes of
-    /// these ends, and the handles in messages that this process has sent to these ends. The caller knows that none of
-    /// these ends will arrive here.
+    /// these ends, and the handles in messages of this process to these ends. The caller knows that no such end will
+    /// arrive here.
     pub(crate) fn nobody_comes(&self) {
         let mut successors = unpoisoned(&self.successors);
         let gone: Vec<_> = successors.extract_if(|(slot, side), _| !self.is_here(*slot, *side)).collect();
@@ -408,15 +405,15 @@ impl Arena {
         }
     }
 
-    /// Removes and returns the next lane that this process has stored for the end on `side` of the lane in `slot`.
-    /// Returns `None` if no next lane is stored.
+    /// Removes and returns the stored next lane for the end on `side` of the lane in `slot`. Returns `None` if no next
+    /// lane is stored.
     pub(crate) fn take_successor(&self, slot: u32, side: usize) -> Option<Successor> {
         unpoisoned(&self.successors).remove(&(slot, side))
     }
 
     /// Removes and returns the next lane that this process has stored for the end on `side` of the lane in `slot`;
-    /// `None` if no next lane is stored. In an arena that this process created, no next lane is stored for the end from
-    /// now on: the end is closed, was sent away or never arrives.
+    /// `None` if no next lane is stored. In an arena of this process's own, no next lane is stored for the end from now
+    /// on: the end is closed, was sent away or never arrives.
     pub(crate) fn leave(&self, slot: u32, side: usize) -> Option<Successor> {
         let mut successors = unpoisoned(&self.successors);
         if let Some((word, bit)) = bit(&self.left, slot, side) {
@@ -425,15 +422,15 @@ impl Arena {
         successors.remove(&(slot, side))
     }
 
-    /// Returns the token by which packets name the ring that the end on `side` of the lane with this slot and use count
-    /// writes. If `local`, this is the token for the mailbox of this process. Otherwise it is the token for packets
+    /// Returns the token, in packets, of the ring written by the end on `side` of the lane with this slot and use
+    /// count. If `local`, returns the token for the mailbox of this process. Otherwise it is the token for packets
     /// between processes; a process that does not know the arena cannot guess the token.
     pub(crate) fn token(&self, slot: u32, usage: u32, side: usize, local: bool) -> u128 {
         let lane = u128::from(usage) << 33 | u128::from(slot) << 1 | side as u128;
         if local { self.local_token | lane } else { self.token.wrapping_add(lane) }
     }
 
-    /// Returns the range of all tokens by which the mailbox of this process can name a ring of this arena.
+    /// Returns the range of all tokens, in the mailbox of this process, of rings of this arena.
     pub(crate) fn local_tokens(&self) -> RangeInclusive<u128> {
         self.local_token..=self.local_token | LANES_OF_ONE
     }
@@ -448,7 +445,7 @@ impl Arena {
         Name { usage: name.usage.wrapping_add(1), ..name }
     }
 
-    /// Returns the token that names this arena itself (and no ring of it) in the packet that announces the arena.
+    /// Returns the token of this arena itself (not of a ring) in the announcing packet.
     pub(crate) fn own_token(&self) -> u128 {
         self.token
     }
@@ -459,15 +456,15 @@ fn bits(lanes: u32) -> Box<[AtomicU32]> {
     (0..(2 * lanes as usize).div_ceil(32)).map(|_| AtomicU32::new(0)).collect()
 }
 
-/// Returns the word in `bits` that holds the bit of the end on `side` of the lane slot `slot`, and the mask of that
-/// bit. Returns `None` if `bits` has no such word.
+/// Returns the word in `bits` with the bit of the end on `side` of the lane slot `slot`, and the mask of the bit.
+/// Returns `None` if `bits` has no such word.
 fn bit(bits: &[AtomicU32], slot: u32, side: usize) -> Option<(&AtomicU32, u32)> {
     let bit = 2 * slot as usize + side;
     Some((bits.get(bit / 32)?, 1 << (bit % 32)))
 }
 
-/// Closes an end that is in transit to this process and will never arrive. The end is closed in the next lane,
-/// `successor`, that this process stored for it. The other end in that lane sees its peer closed.
+/// Closes an end in transit to this process that will never arrive. The end is closed in the stored next lane,
+/// `successor`. The other end in the next lane sees its peer closed.
 fn close_in_transit(((_, side), successor): ((u32, usize), Successor)) {
     let Successor { arena, name, link, close, .. } = successor;
     if let Some(lane) = Lane::in_arena(&arena, name.upright(), name.side_from(side), link, Some(Link::own())) {
@@ -480,38 +477,38 @@ impl Drop for Arena {
         if !self.private && !self.born.is_elsewhere() {
             // No lane of this arena is left in this process, so no thread will look an entry up.
             std::mem::take(&mut *unpoisoned(&self.successors)).into_iter().for_each(close_in_transit);
-            // Discards the attachments sent by an end in this process to another end that never arrived, because the
-            // other end's source broke the link.
+            // Discards the attachments sent by an end in this process to a missing other end, whose source broke the
+            // link.
             mailbox::discard(self.local_tokens());
         }
     }
 }
 
-/// Returns a number for an arena: a new one at each call, counted from 1 in this process.
+/// Returns a number for an arena: a new number at each call, counted from 1 in this process.
 fn next_number() -> u64 {
     static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(1);
     NUMBER.fetch_add(1, Ordering::Relaxed)
 }
 
-/// Returns the lowest of the tokens that name the rings of an arena in the mailbox of this process. The token is
-/// `number`, a number that this process has drawn for the arena, shifted left by [`LANE_BITS`].
+/// Returns the lowest token of an arena's rings in the mailbox of this process. The token is `number`, drawn by this
+/// process for the arena, shifted left by [`LANE_BITS`].
 fn local_token(number: u64) -> u128 {
     u128::from(number) << LANE_BITS
 }
 
-/// The number of low bits of a local token (for the mailbox of this process) that name a lane and a side within
-/// the arena. Some of these bits are spare.
+/// The number of low bits of a local token (for the mailbox of this process) for the lane and the side within the
+/// arena. Some of these bits are spare.
 const LANE_BITS: u32 = 72;
 
 /// The mask of the low bits of a local token (for the mailbox of this process): they name a lane and a side
 /// within the arena.
 const LANES_OF_ONE: u128 = (1 << LANE_BITS) - 1;
 
-/// An arena that this process created, with the descriptor and the notes needed to announce the arena.
+/// An arena of this process's own, with the descriptor and the notes for announcing the arena.
 pub(crate) struct Made {
     pub(crate) arena: Arc<Arena>,
     /// The descriptor of the arena's memory, to be sent with an announcement. `None` for a private arena, and once the
-    /// arena was announced to both processes that use it.
+    /// arena was announced to both its processes.
     pub(crate) fd: Option<OwnedFd>,
     /// For the first and the second of the two processes that use the arena: whether the arena was announced to that
     /// process.
@@ -555,18 +552,18 @@ impl Made {
         Ok(Self { arena, fd, announced: [false; 2], unused: 0, made: 0 })
     }
 
-    /// Notes that a lane was made in the arena, and that both processes which use it know the arena.
+    /// Notes that a lane was made in the arena, and that both processes of the arena know the arena.
     pub(crate) fn was_taken(&mut self) {
         self.made += 1;
     }
 
-    /// Returns whether a lane of the arena is in this process, or something is stored for one.
+    /// Returns whether this process has a lane of the arena, or an entry for such a lane.
     fn is_in_use(&self) -> bool {
         Arc::strong_count(&self.arena) > 1 || !unpoisoned(&self.arena.successors).is_empty()
     }
 
-    /// Returns the packet that says that no more lanes are taken from this arena. Returns `None` if none is needed: the
-    /// processes that use an arena with one lane forget it by themselves.
+    /// Returns the packet for announcing that no more lanes are taken from this arena. Returns `None` if none is
+    /// needed: the processes of an arena with one lane forget the arena by themselves.
     pub(crate) fn retirement(&self) -> Option<Packet> {
         let lanes = self.made.saturating_sub(self.arena.unmade.load(Ordering::Relaxed));
         (self.arena.lanes > 1).then_some(Packet::Retire { number: self.arena.number, lanes })
@@ -579,8 +576,8 @@ impl Made {
         if slot == self.arena.lanes {
             return None;
         }
-        // Populates all pieces of memory that this lane is the first to need at once, which is faster than a page fault
-        // for each page.
+        // Populates all pieces of memory first needed by this lane at once, which is faster than a page fault for each
+        // page.
         let size = lane_size(self.arena.cells);
         let begin = (slot as usize * size).next_multiple_of(PIECE);
         let end = (slot as usize + 1) * size;
@@ -592,22 +589,21 @@ impl Made {
     }
 }
 
-/// The maker of lanes between two given processes: the arenas that this process created for the two, and the lanes in
-/// use there.
+/// The maker of lanes between two given processes: this process's arenas for the two, and the lanes in use there.
 pub(crate) struct Maker {
-    /// The link to one of the two processes that use the lanes. The link to the other process holds this `Maker`.
+    /// The link to one of the two processes of the lanes. The link to the other process holds this `Maker`.
     pub(crate) other: Weak<Link>,
     arenas: Vec<Made>,
     /// The lanes in arenas that are not private, with each lane in use at the maker's last check. The lane checked or
     /// taken longest ago is in front.
     lent: VecDeque<Lent>,
-    /// The introduction by which this process connected the two processes that use the lanes; `None` if there was none.
+    /// The introduction by which this process connected the two processes of the lanes; `None` if there was none.
     pub(crate) introduction: Option<Introduction>,
-    /// Whether this maker has forgotten its arenas before, because it was seldom used.
+    /// Whether this maker has forgotten its arenas before, because the maker was seldom used.
     pub(crate) has_forgotten: bool,
 }
 
-/// A lane that was in use at the maker's last check: the index of its arena in the maker, its lane slot and its use
+/// A lane that was in use at the maker's last check: the index of the arena in the maker, the lane slot and the use
 /// count.
 #[derive(Clone, Copy, PartialEq, Eq)]
 struct Lent {
@@ -616,7 +612,7 @@ struct Lent {
     usage: u32,
 }
 
-/// An introduction: a socket by which this process connects two other processes that have no link yet.
+/// An introduction: a socket by which this process connects two other processes without a link.
 pub(crate) struct Introduction {
     pub(crate) number: u64,
     /// The two ends of the introduction's socket, one for each process; `None` once that end was sent.
@@ -673,8 +669,8 @@ impl Maker {
         None
     }
 
-    /// Forgets the arenas, and returns them to be retired. The processes that use their lanes keep the memory. Forgets
-    /// nothing if a lane of the arenas is in this process, which would have to keep the memory as well.
+    /// Forgets the arenas, and returns them to be retired. The processes of the lanes keep the memory. Forgets nothing
+    /// if a lane of the arenas is in this process: then the memory has to stay here, too.
     pub(crate) fn forget_arenas(&mut self) -> Vec<Made> {
         if self.arenas.iter().any(Made::is_in_use) {
             return Vec::new();
@@ -706,8 +702,8 @@ impl Maker {
 mod tests {
     use super::*;
 
-    /// Returns a new arena with one lane in private memory, and three views of that lane: of the first end at its
-    /// source, of the first end at its destination, and of the other end. The first end is in transit.
+    /// Returns a new arena with one lane in private memory, and three views of the lane: of the first end at the
+    /// source, of the first end at the destination, and of the other end. The first end is in transit.
     fn ends() -> (Made, [Lane; 3]) {
         let mut made = Made::new(1, SMALL, true).unwrap();
         let name = made.take().unwrap();
@@ -717,8 +713,8 @@ mod tests {
         (made, [moved, claimed, other])
     }
 
-    /// Shows that the only arena that a maker forgets with its lane is that of the lane: an arena with one lane that
-    /// could not be announced yet stays, and its lane can be taken later.
+    /// Shows that with a lane a maker forgets only the lane's own arena: an unannounced arena with one lane stays, and
+    /// its lane can be taken later.
     #[test]
     fn a_maker_forgets_only_the_arena_of_the_lane_that_was_taken() {
         let mut maker = Maker::with(Weak::new());
@@ -761,8 +757,8 @@ mod tests {
         }
     }
 
-    /// Shows that the slot of a lane to which an idle end was to go on is freed, if that end is dropped without having
-    /// gone there, after the other end.
+    /// Shows that the slot of an idle end's next lane is freed, if the end is dropped before going there, after the
+    /// other end.
     #[test]
     fn a_slot_that_an_end_never_came_to_is_free_once_that_end_is_dropped() {
         let mut made = Made::new(2, SMALL, true).unwrap();

@@ -1,10 +1,9 @@
-//! The lanes that two processes can use: arenas that the peer of a link announced, and arenas that this process
-//! creates.
+//! The lanes that two processes can use: arenas announced by the peer of a link, and arenas of this process's own.
 //!
-//! An arena is announced once, over the links to the two processes that will use it, before any record names a lane in
-//! it. If neither of the two is this process, the two may have no link to each other. Then each of the two also gets
-//! one end of a new socket with the first announcement. No process has a special role, and the introducing process may
-//! exit at once.
+//! An arena is announced once, over the links to its two processes, before any record names one of its lanes. If
+//! neither of the two is this process, the two may have no link to each other. Then each of the two also gets one end
+//! of a new socket with the first announcement. No process has a special role, and the introducing process may exit at
+//! once.
 
 use std::any::Any;
 use std::cell::Cell;
@@ -28,14 +27,13 @@ use crate::quota::{Amounts, Charge, OverLimit, Resource};
 use crate::shm::{Shareable, sizes_of_lanes};
 use crate::sync::unpoisoned;
 
-/// The most arenas that the peer of one link can make this process remember, and also the most introduced processes. A
-/// peer that announces more of either is a bad peer. The kernel allows a process some 65,000 mappings, and other peers
-/// need some.
+/// The most arenas, and also the most introduced processes, remembered for the peer of one link. A peer that announces
+/// more of either is a bad peer. The kernel allows a process some 65,000 mappings, and other peers need some.
 const MOST: usize = 1 << 13;
 
-/// The number of introduced processes of one link beyond which this process looks which of them have ended. After a look
-/// the next one comes when twice as many are left, and this number more. So a look costs little for each introduction,
-/// and sockets to processes that have ended do not accumulate.
+/// The number of introduced processes of one link beyond which this process looks for ended processes. After a look,
+/// the next look comes at twice the number of remaining processes, plus this number. So a look costs little for each
+/// introduction, and sockets to processes that have ended do not accumulate.
 const LOOK_AFTER: usize = 16;
 
 /// The value of [`LaneDirectory::left_at_look`] while a look is about to begin: no number of introductions causes another.
@@ -61,8 +59,8 @@ enum Fit {
     OtherElsewhere,
 }
 
-/// Says which process holds the other ends of the lanes of an arena that a peer announced. An arena holds many lanes
-/// between the same two processes, of which this process is one.
+/// The holder of the other ends of the lanes of an announced arena. An arena holds many lanes between this process and
+/// one other process.
 enum With {
     /// The other ends of the arena's lanes are in the process that created and announced the arena: the peer.
     Maker,
@@ -72,20 +70,19 @@ enum With {
     Other(Arc<Link>),
 }
 
-/// The knowledge of this process about an arena that a peer announced: the memory, and the process that holds the other
-/// ends of its lanes.
+/// The state of an announced arena in this process: the memory, and the holder of the other ends of the lanes.
 struct Known {
     memory: ArenaMemory,
     with: With,
-    /// The number of ends in lanes of the arena that this process has looked up.
+    /// The number of ends in lanes of the arena looked up by this process.
     found: u64,
-    /// The number of ends after which this process forgets the arena, because each was looked up once. `None` as long as
-    /// the maker of the arena may take further lanes from it.
+    /// The number of looked-up ends after which this process forgets the arena. `None` as long as the maker of the
+    /// arena may take further lanes from it.
     in_all: Option<u64>,
 }
 
 impl Known {
-    /// Returns the number of ends that this process has in `lanes` lanes of the arena.
+    /// Returns the number of this process's ends in `lanes` lanes of the arena.
     fn ends_in(&self, lanes: u64) -> u64 {
         match self.with {
             With::Us => lanes.saturating_mul(2),
@@ -101,9 +98,9 @@ impl Known {
     /// Returns the arena, which the peer of `link` has announced; maps its memory now, if the memory is not mapped yet.
     ///
     /// For an end that is closed (`over_limit` is [`OverLimit::Exceed`]), the memory is mapped even over a limit of the
-    /// peer, but then only for as long as the returned arena lives: until the end is closed. Such an arena does not know
-    /// which ends of its lanes were here before, so a peer can have an end closed twice. That disturbs only channels
-    /// between this process and processes for which the peer may make lanes.
+    /// peer, but then only for as long as the returned arena lives: until the end is closed. Such an arena does not
+    /// know which ends of its lanes were here before, so a peer can have an end closed twice. A second close disturbs
+    /// only channels between this process and processes for which the peer may make lanes.
     fn map(&mut self, link: &Link, over_limit: OverLimit) -> Result<Arc<Arena>, Error> {
         let (attachment, claim) = match &self.memory {
             ArenaMemory::Mapped(arena) => return Ok(arena.clone()),
@@ -157,28 +154,27 @@ struct Claim {
 /// this process to itself, and announces an arena for the two halves of that introduction.
 type Announced = (u64, u64);
 
-/// Everything that the peer of one link has announced: arenas and introduced processes. Announcements about a process
-/// that has died stay, because a message sent earlier may still refer to them.
+/// All announcements of the peer of one link: arenas and introduced processes. Announcements about a process that has
+/// died stay, because a message sent earlier may still refer to them.
 #[derive(Default)]
 pub(crate) struct Announcements {
     arenas: BTreeMap<Announced, Known>,
     introduced: BTreeMap<Announced, Arc<Link>>,
-    /// The introduced processes that have ended, and to which this process has no link any more. The peer may not have
-    /// noticed the end, and may announce another arena that it has made for such a process. At most [`MOST`], without the
-    /// oldest.
+    /// The ended introduced processes to which this process has no link any more. The peer may not have noticed the
+    /// end, and may announce another arena for such a process. At most [`MOST`], without the oldest.
     ended: BTreeMap<Announced, ClaimedProcess>,
 }
 
-/// The most links of one chain from which this process receives the remaining packets before it drops the links. Such a
+/// The most links of a chain from which this process receives the remaining packets before dropping the links. Such a
 /// chain forms if the announcements over one link hold another link, and so on. The remaining packets matter only if
 /// there is another link to the same process.
 const LISTENED_TO: usize = 1024;
 
 thread_local! {
-    /// The links that this thread has still to drop, because the announcements with these links were dropped.
+    /// The links still to be dropped by this thread, because the announcements with these links were dropped.
     static GOING: InTurn<Arc<Link>> = const { InTurn::new() };
-    /// The number of links, among those that this thread is dropping in a chain, from which the remaining packets may
-    /// still be received. Starts at [`LISTENED_TO`] and counts down.
+    /// The number of links, in a chain dropped by this thread, from which the remaining packets may still be received.
+    /// Starts at [`LISTENED_TO`] and counts down.
     static TO_LISTEN_TO: Cell<usize> = const { Cell::new(0) };
 }
 
@@ -194,8 +190,8 @@ pub(crate) fn may_drain() -> bool {
 }
 
 impl Drop for Announcements {
-    /// Drops the links that these announcements hold, one after the other. None is dropped from within the destructor
-    /// of another link, because a peer could make a chain of links that is longer than the stack is deep.
+    /// Drops the links held by these announcements, one after the other. None is dropped from within the destructor of
+    /// another link, because a peer could make a chain of links that is longer than the stack is deep.
     fn drop(&mut self) {
         let mut links: Vec<_> = std::mem::take(&mut self.introduced).into_values().collect();
         links.extend(std::mem::take(&mut self.arenas).into_values().filter_map(|known| match known.with {
@@ -220,8 +216,8 @@ impl Announcements {
         self.arenas.is_empty() && self.introduced.is_empty() && self.ended.is_empty()
     }
 
-    /// Calls `each` with every link that these announcements hold: the links to introduced processes, and the links to
-    /// third processes with which this process shares an arena.
+    /// Calls `each` with every link held by these announcements: the links to introduced processes, and to third
+    /// processes with an arena in common with this process.
     pub(crate) fn named(&self, mut each: impl FnMut(&Arc<Link>)) {
         self.introduced.values().for_each(&mut each);
         for known in self.arenas.values() {
@@ -232,7 +228,7 @@ impl Announcements {
     }
 
     /// Returns whether these announcements may keep a link open other than the link of the announcements. They may if
-    /// they hold a link, or an arena whose lanes have both ends in this process.
+    /// they hold a link, or an arena for lanes with both ends in this process.
     pub(crate) fn has_references(&self) -> bool {
         let local = || self.arenas.values().any(|known| matches!(known.with, With::Us));
         let mut leads = false;
@@ -240,15 +236,14 @@ impl Announcements {
         leads || local()
     }
 
-    /// Returns the announced arenas that are mapped and whose lanes have both ends in this process, now or after a
-    /// transfer.
+    /// Returns the mapped, announced arenas for lanes with both ends in this process, now or after a transfer.
     pub(crate) fn local_arenas(&self) -> Vec<Arc<Arena>> {
         let local = self.arenas.values().filter(|known| matches!(known.with, With::Us));
         local.filter_map(Known::arena).cloned().collect()
     }
 
-    /// Discards everything that the announced arenas store for ends in transit to this process, because those ends will
-    /// not arrive. Does so only in arenas whose lanes have both ends in this process.
+    /// Discards all entries of the announced arenas for ends in transit to this process, because these ends will not
+    /// arrive. Does so only in arenas whose lanes have both ends in this process.
     pub(crate) fn nobody_comes(&self) {
         for known in self.arenas.values() {
             if let (With::Us, Some(arena)) = (&known.with, known.arena()) {
@@ -272,8 +267,8 @@ impl Announcements {
     }
 }
 
-/// The state of lanes that belongs to a link: the arenas that the peer has announced, and the makers (with arenas
-/// created by this process) from which this process takes lanes for that peer.
+/// The state of lanes that belongs to a link: the arenas announced by the peer, and the makers (with this process's own
+/// arenas) for lanes to the peer.
 #[derive(Default)]
 pub(crate) struct LaneDirectory {
     announcements: Mutex<Announcements>,
@@ -297,7 +292,7 @@ const WITH_MAKER: u64 = 0;
 /// each lane.
 const WITH_YOURSELF: u64 = 1;
 /// `WITH_INTRODUCED`: the lowest value of the field `with` of an arena packet if a third process holds the other ends
-/// of the lanes. The value is this constant plus the number of the introduction of that process.
+/// of the lanes. The value is this constant plus the number of the introduction of the process.
 const WITH_INTRODUCED: u64 = 2;
 
 impl Directory for LaneDirectory {
@@ -348,7 +343,7 @@ impl Directory for LaneDirectory {
 
     fn end(&self, link: &Link) {
         let announcements = std::mem::take(&mut *unpoisoned(&self.announcements));
-        // The other announcements are of arenas that the peer shares with this process alone. The peer refers to those
+        // The other announcements are of arenas for the peer and this process alone. The peer refers to such arenas
         // over this link only. So closing the link of an ordinary peer looks at no link of another peer.
         if announcements.has_references() {
             // A link to the same process may not be known as such yet, because nothing was received from it.
@@ -361,9 +356,9 @@ impl Directory for LaneDirectory {
 }
 
 impl LaneDirectory {
-    /// Forgets the arenas that this process has made for the peer of the link, which is being dropped, and for other
-    /// processes; tells the other processes so. They need no more lanes to that peer from here, and forget the arenas once
-    /// they have their ends.
+    /// Forgets this process's arenas for the peer of the link, which is being dropped, and other processes; tells the
+    /// other processes so. They need no more lanes to that peer from here, and forget the arenas once they have their
+    /// ends.
     fn retire_arenas(&self) {
         let makers = std::mem::take(&mut *unpoisoned(&self.makers));
         let mut others = Vec::new();
@@ -376,8 +371,8 @@ impl LaneDirectory {
         let_go(others);
     }
 
-    /// Stores the introduction with this number, whose socket is `attachment`; `claim` is the process to which that
-    /// socket is said to lead. Returns the replaced announcement.
+    /// Stores the introduction with this number and the socket `attachment`; `claim` is the claimed process at the
+    /// other side of the socket. Returns the replaced announcement.
     fn learn_introduction(
         &self,
         peer: &Link,
@@ -410,7 +405,7 @@ impl LaneDirectory {
         Ok(replaced)
     }
 
-    /// Stores the arena of `claim`, whose memory is `attachment`; `with` says which process holds the other ends of its
+    /// Stores the arena of `claim`, whose memory is `attachment`; `with` names the holder of the other ends of its
     /// lanes. Returns the replaced announcement.
     fn learn_arena(
         &self,
@@ -474,8 +469,8 @@ impl LaneDirectory {
     }
 
     /// Notes that the maker of the arena of this announcement takes no more lanes from the arena, and has named `lanes`
-    /// there. Forgets the arena, if this process has looked up its ends in all of them. Does nothing if the arena is not
-    /// known.
+    /// there. Forgets the arena, if this process has looked up its ends in all these lanes. Does nothing if the arena
+    /// is not known.
     fn learn_retirement(&self, key: Announced, lanes: u64) {
         let mut announcements = unpoisoned(&self.announcements);
         let Some(known) = announcements.arenas.get_mut(&key) else { return };
@@ -511,15 +506,15 @@ impl Link {
         OWN.get().get_or_init(|| Self::local(Box::<LaneDirectory>::default())).in_use()
     }
 
-    /// Returns the state of lanes that belongs to this link.
+    /// Returns the state of lanes of this link.
     fn lane_directory(&self) -> &LaneDirectory {
         let directory: &dyn Any = self.directory();
         directory.downcast_ref().expect("each link was created with a directory")
     }
 
-    /// Returns the link to the process that the peer introduced over this link under the number `number`. Another link
-    /// to the same peer may have taken that announcement over. Returns `None` if the peer has introduced no process
-    /// under this number.
+    /// Returns the link to the process introduced by the peer over this link under the number `number`. Another link to
+    /// the same peer may have taken that announcement over. Returns `None` if the peer has introduced no process under
+    /// this number.
     fn introduced(&self, number: u64) -> Option<Arc<Self>> {
         let find = |link: &Self| link.announcements().introduced.get(&(number, self.number())).cloned();
         let mut search = Search::begin();
@@ -598,7 +593,7 @@ impl Link {
         Ok(Arc::new(arena.ok_or(impossible)?))
     }
 
-    /// Takes the announcements of the peer over this link away from it, because nothing in use reaches the link.
+    /// Takes the announcements of the peer away from this link, because nothing in use reaches the link.
     pub(crate) fn lose_announcements(&self) -> Announcements {
         // Set first: a thread that misses an announcement finds this set.
         self.lane_directory().has_lost_announcements.store(true, Ordering::Release);
@@ -610,8 +605,8 @@ impl Link {
         unpoisoned(&self.lane_directory().announcements)
     }
 
-    /// Creates the link to the process that this link's peer introduces, over the received `socket`. `claim` is what the
-    /// peer says about that process. Sends the handshake on the new link, now or before any other packet.
+    /// Creates the link to a process introduced by this link's peer, over the received `socket`. `claim` is the peer's
+    /// description of the process. Sends the handshake on the new link, now or before any other packet.
     fn introduced_over(&self, socket: OwnedFd, claim: ClaimedProcess) -> Result<InUse, Error> {
         // The name is obtained first: a link that is dropped is closed for good, but this call may be tried again.
         let name = peers::own_name()?;
@@ -624,8 +619,8 @@ impl Link {
     /// Returns the lane `name`, which the peer has announced, for the end of this process on `side`. If `moved`, this
     /// end goes on there because of a mark from the peer, and the other end is still in transit from the peer.
     /// Otherwise the peer has sent this end to this process. `over_limit` is [`OverLimit::Exceed`] if the end is being
-    /// closed: see [`Known::map`]. Fails with [`Error::BadPeer`] if there is no such lane, or if this process has or had
-    /// that end already.
+    /// closed: see [`Known::map`]. Fails with [`Error::BadPeer`] if there is no such lane, or if this process has or
+    /// had the end already.
     pub(crate) fn find_lane(
         self: &Arc<Self>,
         name: Name,
@@ -644,9 +639,9 @@ impl Link {
         Ok(Lane::in_arena(&arena, name, side, link, source).expect("looked at just now"))
     }
 
-    /// Maps the memory of the arena that has the lane with the name `name`, for the end on `side`, if that memory is not
-    /// mapped yet. Returns a temporary error if the memory cannot be mapped now, and [`Error::BadPeer`] if the peer
-    /// never announced the arena.
+    /// Maps the memory of the arena with the lane `name`, for the end on `side`, if the memory is not mapped yet.
+    /// Returns a temporary error if the memory cannot be mapped now, and [`Error::BadPeer`] if the peer never announced
+    /// the arena.
     pub(crate) fn ready_lane(self: &Arc<Self>, name: Name, side: usize, over_limit: OverLimit) -> Result<(), Error> {
         self.find_arena(name, side, false, over_limit).map(|_| ())
     }
@@ -786,17 +781,17 @@ impl Link {
     }
 }
 
-/// The makers that this process has used last. They keep their arenas, to take further lanes from them.
+/// The makers used last by this process. These makers keep their arenas, for further lanes.
 ///
-/// A process that introduces many others to each other would otherwise keep a mapping for each two of them. So the first
-/// lane between two other processes has an arena of its own, which the two processes alone keep. A maker that is not
-/// among those used last forgets its arenas, unless one of their lanes is in this process.
+/// Otherwise a process that introduces many others to each other would keep a mapping for each pair. So the first lane
+/// between two other processes has an arena of its own, which the two processes alone keep. A maker outside of this
+/// list forgets its arenas, unless a lane of the arenas is in this process.
 mod recent {
     use std::collections::VecDeque;
 
     use super::*;
 
-    /// The number of makers used last that keep their arenas.
+    /// The number of last used makers that keep their arenas.
     const MOST: usize = 32;
 
     /// Returns the makers used last, each as the numbers of its two links. The maker used last is at the end.
@@ -805,13 +800,13 @@ mod recent {
         MAKERS.get()
     }
 
-    /// Returns whether the maker of lanes between the peers of these two links is among those used last.
+    /// Returns whether the maker of lanes between the peers of these two links is among the makers used last.
     pub(super) fn contains(young: &Link, old: &Link) -> bool {
         unpoisoned(makers()).contains(&[young.number(), old.number()])
     }
 
-    /// Notes that a lane was made between the peers of these two links. The maker that was not used for the longest time
-    /// forgets its arenas. The caller holds no lock.
+    /// Notes that a lane was made between the peers of these two links. The maker unused for the longest time forgets
+    /// its arenas. The caller holds no lock.
     pub(super) fn note(young: &Link, old: &Link) {
         let maker = [young.number(), old.number()];
         let mut makers = unpoisoned(makers());
@@ -832,10 +827,9 @@ mod recent {
     }
 }
 
-/// Returns the two links over which this process announces lanes between the peers of `one` and `other`. If one of the
-/// two links is local, returns the given links. For two other processes, returns the oldest link to each that may be
-/// used in place of the given one, so that the two are introduced only once. If both peers are the same process, returns
-/// one link twice.
+/// Returns the two links for announcing lanes between the peers of `one` and `other`. If one of the two links is local,
+/// returns the given links. For two other processes, returns the oldest link to each that may be used in place of the
+/// given one, so that the two are introduced only once. If both peers are the same process, returns one link twice.
 ///
 /// # Errors
 /// [`Error::WouldBlock`] as [`peers::link_to_both`].
@@ -866,7 +860,7 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
         none => {
             static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
             let (one, other) = crate::os::socket::pair()?;
-            // Asked before either process can send its handshake, so that the kernel names the sender.
+            // Requested before either process can send its handshake, so that the kernel names the sender.
             crate::os::socket::credentials::ask(std::os::fd::AsFd::as_fd(&one), true)?;
             crate::os::socket::credentials::ask(std::os::fd::AsFd::as_fd(&other), true)?;
             let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);

@@ -1,8 +1,8 @@
-//! What is kept for ends in transit: ends that are in this process, but that the program cannot reach. Such an end lies
-//! in a message to an end that is itself in transit, or in a message to another end of this kind.
+//! What is kept for ends in transit: ends in this process that the program cannot reach. Such an end lies in a message
+//! to an end in transit, or in a message to another end of this kind.
 //!
 //! If the end in transit never arrives, links used by such ends are retained for nothing. So
-//! [`crate::lane::retention`], which looks for links that can be closed, asks this module for these links.
+//! [`crate::lane::retention`], which looks for closable links, asks this module for these links.
 
 use std::collections::HashSet;
 use std::sync::Arc;
@@ -12,17 +12,17 @@ use super::arena::{Arena, LaneSlot};
 use super::mailbox::mailbox;
 use crate::link::Link;
 
-/// An end of a channel, as the lanes see it: what it refers to, for the search that this module makes.
+/// An end of a channel, as the lanes see it: its references, for the search of this module.
 pub(crate) trait LaneUser: Send + Sync {
     /// Returns the lanes in which the end sends and receives. Leaves out a direction whose lock another thread holds.
     fn lanes(&self) -> Vec<Arc<Lane>>;
 
-    /// Returns the ends in the messages that the end has taken out of its lanes and not received yet.
+    /// Returns the ends in the backlog of the end: messages taken out of its lanes and not received yet.
     fn held(&self) -> Vec<Arc<dyn LaneUser>>;
 }
 
 /// The lane slots, ends, lanes and links that a search from the lane slots of ends in transit has found. This value
-/// keeps them alive, so that none of them is dropped during the search.
+/// keeps the ends alive during the search.
 #[derive(Default)]
 pub(crate) struct EndsInTransit {
     /// The links that the ends and lanes found here use; a link is listed once for each use.
@@ -32,8 +32,7 @@ pub(crate) struct EndsInTransit {
     lanes: Vec<Arc<Lane>>,
 }
 
-/// The lane slots, ends and lanes that searches for ends in transit have found already, so that each is visited only
-/// once.
+/// The lane slots, ends and lanes already found by searches for ends in transit. Each is visited only once.
 #[derive(Default)]
 pub(crate) struct Seen {
     slots: HashSet<(*const Arena, u32, usize)>,
@@ -44,8 +43,8 @@ pub(crate) struct Seen {
 
 impl EndsInTransit {
     /// Finds the links and lanes held by ends in transit to the lane slots `slots`. Also follows the ends in messages
-    /// that were left for those ends, and so on. Skips everything in `seen`, which holds what earlier calls have found,
-    /// and adds there what is new.
+    /// left for these ends, and so on. Skips everything found by earlier calls (in `seen`), and adds new findings to
+    /// `seen`.
     pub(crate) fn at(slots: impl IntoIterator<Item = LaneSlot>, seen: &mut Seen) -> Self {
         let mut found = Self::default();
         slots.into_iter().for_each(|lane_slot| found.add_slot(lane_slot, seen));
@@ -53,12 +52,12 @@ impl EndsInTransit {
         found
     }
 
-    /// Returns the number of lane slots, ends and lanes that this search has found.
+    /// Returns the number of lane slots, ends and lanes found by this search.
     pub(crate) fn size(&self) -> usize {
         self.slots.len() + self.ends.len() + self.lanes.len()
     }
 
-    /// Finds the links and lanes that these ends use. Also follows the ends in their messages, and so on.
+    /// Finds the links and lanes used by these ends. Also follows the ends in their messages, and so on.
     pub(crate) fn of(ends: impl IntoIterator<Item = Arc<dyn LaneUser>>) -> Self {
         let (mut found, mut seen) = (Self::default(), Seen::default());
         found.add_ends(ends, &mut seen);

@@ -1,5 +1,5 @@
-//! The mailbox: the handles, values and memory of messages within this process, kept here until their receivers take
-//! them. The ring holds only the records.
+//! The mailbox: the handles, values and memory of messages within this process, until their receivers take them. The
+//! ring holds only the records.
 //!
 //! A message to an end in this process needs no socket. Its handles or its value, and its memory, lie here until the
 //! receiver takes them. Each entry is filed under the token of the ring. That token belongs to this process alone, and
@@ -20,8 +20,7 @@ use crate::os::fork::PerProcess;
 use crate::shm::Mapping;
 use crate::sync::unpoisoned;
 
-/// The handles of one message within this process, or the value that is the message, until the receiver takes the
-/// message.
+/// The handles of one message within this process, or the value of the message, until the receiver takes the message.
 pub(crate) trait Parcel: Any + Debug + Send {
     /// Returns the number of handles that the record of the message counts. An object counts as one.
     fn len(&self) -> usize;
@@ -62,14 +61,14 @@ pub(crate) struct Mailbox {
     /// The parcels, by the token of the ring and the number of the message.
     parcels: BTreeMap<(u128, u64), Left>,
     memories: BTreeMap<MemoryKey, Arc<Mapping>>,
-    /// For each channel end in a parcel that reads a ring within this process, by the token of that ring: the token of
+    /// For each channel end in a parcel that reads a ring within this process, by the token of the ring: the token of
     /// the ring whose parcel holds the end.
     places: HashMap<u128, u128, BuildHasherDefault<TokenHasher>>,
     /// The sizes of the values that lie here in committed messages.
     sizes: Sizes,
 }
 
-/// A fast hasher for tokens of rings in this process, which no other process chooses.
+/// A fast hasher for tokens of rings in this process, chosen by no other process.
 #[derive(Debug, Default)]
 struct TokenHasher(u64);
 
@@ -92,16 +91,16 @@ impl Hasher for TokenHasher {
 /// The sizes of values, added up for each ring. Values of 0 bytes are left out.
 #[derive(Debug, Default)]
 struct Sizes {
-    /// The token of one ring with values, or of the last ring that had any; 0 before the first.
+    /// The token of one ring with values, or of the last ring with values; 0 before the first.
     ring: u128,
-    /// The total for `ring`. This total lies outside the map, so that nothing is allocated if one value after the other is
-    /// sent and received.
+    /// The total for `ring`. This total lies outside the map, so that sending and receiving one value after the other
+    /// allocates nothing.
     total: Total,
     /// The totals for the other rings with values, by the token of the ring.
     others: BTreeMap<u128, Total>,
 }
 
-/// The number of values for one ring, and their sizes in bytes, added up.
+/// The number of values for one ring, and the sum of their sizes in bytes.
 #[derive(Debug, Default)]
 struct Total {
     values: usize,
@@ -122,7 +121,7 @@ impl Sizes {
         total.bytes += size as u128;
     }
 
-    /// Subtracts a size that was [added](Self::add) for the ring with this token.
+    /// Subtracts a size [added](Self::add) for the ring with this token.
     fn subtract(&mut self, token: u128, size: usize) {
         if size == 0 {
             return;
@@ -175,7 +174,7 @@ pub(crate) fn take(token: u128, message: u64, count: usize) -> Option<Box<dyn Pa
     left.map(|left| left.parcel)
 }
 
-/// Returns the range of the keys under which the mailbox stores the parcels for the ring with this token.
+/// Returns the range of the keys of the parcels for the ring with this token.
 fn all_of(token: u128) -> RangeInclusive<(u128, u64)> {
     (token, 0)..=(token, u64::MAX)
 }
@@ -187,10 +186,10 @@ impl Mailbox {
     }
 
     /// Leaves `parcel` for the receiver of the message with the number `message` in the ring with this token.
-    /// `in_transit` is the retention mark for channel ends in the parcel, and `read_by_ends` are the tokens of the rings
-    /// within this process that these ends read. Unless `is_committed`, the caller is about to
-    /// [commit](Self::committed) the message. Returns the parcel that lay there before, for the caller to drop without a
-    /// lock: only a peer that shares the memory of both ends can have caused that. Otherwise returns `None`.
+    /// `in_transit` is the retention mark for channel ends in the parcel, and `read_by_ends` are the tokens of the
+    /// rings within this process read by these ends. Unless `is_committed`, the caller is about to
+    /// [commit](Self::committed) the message. Returns the parcel that lay there before, for the caller to drop without
+    /// a lock: only a peer with the memory of both ends can have caused the error. Otherwise returns `None`.
     #[must_use]
     pub(crate) fn leave(
         &mut self,
@@ -216,19 +215,18 @@ impl Mailbox {
         old
     }
 
-    /// Returns whether a message to the ring with this token would lie, directly or through other messages, in a message
-    /// that only an end that reads one of `rings` can receive.
+    /// Returns whether a message to the ring with this token would lie, directly or through other messages, in a
+    /// message for an end that reads one of `rings`.
     ///
-    /// If that end is sent in the message, no end is left that could receive the message or that end: the two would
-    /// hold each other for ever.
+    /// If such an end is sent in the message, no end is left to receive the message or the sent end: the two would hold
+    /// each other for ever.
     pub(crate) fn lies_within(&self, token: u128, rings: &[u128]) -> bool {
         let outer = std::iter::successors(Some(token), |ring| self.places.get(ring).copied());
         // The search is bounded, because two sends at the same moment may have closed a cycle.
         outer.take(self.places.len() + 1).any(|ring| rings.contains(&ring))
     }
 
-    /// Takes back what was noted of a parcel that lies here no more: the places of its ends, and its size if its message
-    /// was committed.
+    /// Takes back the notes of a removed parcel: the places of its ends, and its size if its message was committed.
     fn uncount(&mut self, token: u128, left: &Left) {
         for ring in &left.read_by_ends {
             if let hash_map::Entry::Occupied(place) = self.places.entry(*ring)
@@ -251,7 +249,7 @@ impl Mailbox {
 
     /// Marks the parcel of a message as committed: the record of the message is in the ring with this token now, under
     /// the number `message`. After this call the sender checks whether the other end has been closed meanwhile, and if
-    /// so [discards](discard) what lies here for the ring.
+    /// so [discards](discard) everything for the ring.
     pub(crate) fn committed(&mut self, token: u128, message: u64) {
         let Some(left) = self.parcels.get_mut(&(token, message)) else { return };
         if std::mem::take(&mut left.is_uncommitted) {
@@ -278,7 +276,7 @@ impl Mailbox {
         self.memories.remove(&key)
     }
 
-    /// Returns whether the message with this token and number is a value, which no end has received yet.
+    /// Returns whether the message with this token and number is an unreceived value.
     pub(crate) fn is_value(&self, token: u128, message: u64) -> bool {
         self.parcels.get(&(token, message)).is_some_and(|left| left.parcel.is_value())
     }
@@ -288,18 +286,18 @@ impl Mailbox {
         self.parcels.range(all_of(token)).any(|(_, left)| left.parcel.is_value())
     }
 
-    /// Returns the size of the value that is the message with this token and number; 0 if the value is not here.
+    /// Returns the size of the value with this token and number; 0 if the value is not here.
     pub(crate) fn size_of(&self, token: u128, message: u64) -> usize {
         self.parcels.get(&(token, message)).map_or(0, |left| left.parcel.size())
     }
 
-    /// Returns the sizes, added up, of the values that lie here for the ring with this token. Each value counts with the
-    /// size that it had when it was sent.
+    /// Returns the sum of the sizes of the values here for the ring with this token. Each value counts with its size at
+    /// the time of sending.
     pub(crate) fn size_for(&self, token: u128) -> u64 {
         self.sizes.sum(token)
     }
 
-    /// Returns the channel ends that lie here for the ring with this token. The ends stay here.
+    /// Returns the channel ends here for the ring with this token. The ends stay here.
     pub(crate) fn ends_for(&self, token: u128) -> Vec<Arc<dyn LaneUser>> {
         self.parcels.range(all_of(token)).flat_map(|(_, left)| left.parcel.ends()).collect()
     }
@@ -313,8 +311,8 @@ impl Mailbox {
         found
     }
 
-    /// Removes what lies here for the rings with these tokens, and returns the parcels, for the caller to close without
-    /// a lock. Parcels of messages that are not [committed](Self::committed) yet stay.
+    /// Removes and returns the parcels for the rings with these tokens, for the caller to close without a lock. Parcels
+    /// of messages that are not [committed](Self::committed) yet stay.
     fn retract(&mut self, tokens: RangeInclusive<u128>) -> Vec<Left> {
         if self.is_empty() {
             return Vec::new();
@@ -389,8 +387,8 @@ mod tests {
         fn close(self: Box<Self>) {}
     }
 
-    /// Shows that the sizes of values are counted from the commit of their messages until the values leave, however they
-    /// leave.
+    /// Shows that the sizes of values are counted from the commit of their messages until the values leave, in every
+    /// way of leaving.
     #[test]
     fn sizes_of_values_count_as_long_as_the_values_are_here() {
         let mut mailbox = Mailbox::default();
@@ -457,7 +455,7 @@ mod tests {
         // Ends that lie in each other do not make the search endless.
         leave(&mut mailbox, 1, 7, &[3]);
         assert!(!mailbox.lies_within(1, &[8]));
-        // A parcel that is taken or replaced holds its ends no more.
+        // A taken or replaced parcel no longer holds its ends.
         leave(&mut mailbox, 1, 7, &[]);
         drop(mailbox.take(2, 7, 1));
         assert!(!mailbox.lies_within(1, &[2]) && mailbox.lies_within(2, &[3]));

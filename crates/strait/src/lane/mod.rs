@@ -1,4 +1,4 @@
-//! Lanes: the shared memory that carries one channel between the processes that hold its ends.
+//! Lanes: the shared memory that carries one channel between the processes of its ends.
 //!
 //! A lane has two rings, one for each direction. [Arenas](arena) hold many lanes. When an end moves to another process,
 //! its channel goes on in a new lane. A mark at the end of a ring names the new lane, and each direction of an end
@@ -39,7 +39,7 @@ pub(crate) struct Name {
     pub(crate) arena: u64,
     /// The lane slot: the index of the lane among the lanes of its arena.
     pub(crate) slot: u32,
-    /// The use count: the number of lanes that had the lane slot before this lane.
+    /// The use count: the number of earlier lanes in the lane slot.
     pub(crate) usage: u32,
 }
 
@@ -48,17 +48,16 @@ impl Name {
     pub(crate) const SIZE: usize = 16;
 
     /// A flag in `slot` of the lane name in a mark: the end that goes on in the named lane changes sides there. No
-    /// arena has so many lane slots that an index needs this bit.
+    /// index of a lane slot needs this bit.
     const FLIPPED: u32 = 1 << 31;
 
-    /// Returns this lane name with [`Self::FLIPPED`] inverted, the flag that says that an end changes sides in this
-    /// lane.
+    /// Returns this lane name with [`Self::FLIPPED`] inverted, the flag for an end that changes sides in this lane.
     pub(crate) fn flipped(self) -> Self {
         Self { slot: self.slot ^ Self::FLIPPED, ..self }
     }
 
-    /// Returns this lane name without the flag that says that an end changes sides, so that two names of one lane
-    /// compare equal.
+    /// Returns this lane name without the flag for an end that changes sides, so that two names of one lane compare
+    /// equal.
     pub(crate) fn upright(self) -> Self {
         Self { slot: self.slot & !Self::FLIPPED, ..self }
     }
@@ -94,8 +93,7 @@ impl Name {
 enum LaneLocation {
     /// The lane is in the lane slot `slot` of an arena; `usage` lanes had that slot before.
     Slot { arena: Arc<Arena>, slot: u32, usage: u32 },
-    /// The lane is the first lane of a link, which is in no arena: each of the two processes created the ring that it
-    /// writes.
+    /// The lane is the first lane of a link, which is in no arena: each of the two processes created its outgoing ring.
     Halves(Box<Halves>),
 }
 
@@ -103,43 +101,42 @@ enum LaneLocation {
 struct Halves {
     out: RingMemory,
     token: u128,
-    /// The ring that the peer created, with the token of that ring; empty until the peer's open packet was received.
+    /// The ring created by the peer, with the token of the ring; empty until the peer's open packet was received.
     inward: OnceLock<(RingMemory, u128)>,
 }
 
 /// A lane (the shared memory that carries one channel over one link), seen from one of its two ends.
 pub(crate) struct Lane {
     location: LaneLocation,
-    /// The side of this end, 0 or 1: also the number of the ring that this end writes. Also holds the flags [`GONE`],
+    /// The side of this end, 0 or 1: also the number of this end's outgoing ring. Also holds the flags [`GONE`],
     /// [`LINGERING`] and [`CLOSING`].
     side: AtomicU8,
-    /// The number of lanes in a row, up to this one, in which this end has sent and received no message. If a peer
-    /// makes the number exceed [`MOST_UNUSED`], the peer is a bad peer.
+    /// The number of unused lanes in a row, including this lane: lanes where this end has sent and received no message.
+    /// If a peer makes the number exceed [`MOST_UNUSED`], the peer is a bad peer.
     unused: AtomicU32,
-    /// The link to the process that holds the other end, or will hold the other end once the transfer into this lane is
-    /// complete.
+    /// The link to the holder of the other end, or to the future holder once the transfer into this lane is complete.
     link: InUse,
     /// The link to the source of the other end: the process that sent the other end away. `None` if the other end was
     /// not in transit when this process got the lane.
     source: Option<InUse>,
-    /// Whether the transfer of the other end into this lane is pending, as far as this process has noticed. Once
+    /// Whether the transfer of the other end into this lane is pending, as far as noticed by this process. Once
     /// `false`, stays `false`.
     pending: AtomicBool,
-    /// Whether the transfer of the other end into this lane was abandoned, because the source died before it handed the
-    /// other end over. If so, the channel is closed.
+    /// Whether the transfer of the other end into this lane was abandoned, because the source died before the
+    /// hand-over. If so, the channel is closed.
     abandoned: AtomicBool,
     /// Whether the transfer of the other end into this lane was cancelled. If so, the source still holds the other end.
     cancelled: AtomicBool,
     /// Whether this process, as the source, has begun a transfer of this end. `false` again once a transfer was
     /// cancelled.
     moving: AtomicBool,
-    /// Whether this end has received everything that the other end sent in this lane, and nothing more can follow.
+    /// Whether this end has received everything from the other end in this lane, and nothing more can follow.
     is_read: AtomicBool,
-    /// The next lane, in which this end goes on; empty if the next lane is not known yet. Set by the direction of this
-    /// end (sending or receiving) that first reaches its mark.
+    /// The next lane, in which this end goes on; empty if the next lane is not known yet. Set by the first direction of
+    /// this end (sending or receiving) to reach its mark.
     next: OnceLock<Arc<Lane>>,
-    /// A lock that a direction of this end holds while it looks up the next lane. Without this lock, both directions
-    /// might look the lane up; but the memory of a lane with an arena of its own can be looked up only once.
+    /// A lock held by a direction of this end while looking up the next lane. Without this lock, both directions might
+    /// look the lane up; but the memory of a lane with an arena of its own can be looked up only once.
     finding: Mutex<()>,
 }
 
@@ -150,7 +147,7 @@ impl fmt::Debug for Lane {
 }
 
 impl Lane {
-    /// Creates the first lane of a link. `out` is the ring that this process created, and `token` is the token of that
+    /// Creates the first lane of a link. `out` is the ring created by this process, and `token` is the token of the
     /// ring. The side of this end is not known until the lane is open.
     pub(crate) fn first(link: InUse, out: RingMemory, token: u128) -> Self {
         Self::new(LaneLocation::Halves(Box::new(Halves { out, token, inward: OnceLock::new() })), 0, link, None)
@@ -237,7 +234,7 @@ impl Lane {
         usize::from(self.side.load(Ordering::Relaxed) & 1)
     }
 
-    /// Returns the ring that this end writes in this lane.
+    /// Returns this end's outgoing ring in this lane.
     pub(crate) fn out(&self) -> RingMemory {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => arena.lane(*slot).expect("it was looked up").ring(self.side()),
@@ -245,7 +242,7 @@ impl Lane {
         }
     }
 
-    /// Returns the ring that this end reads in this lane; `None` if the lane is not open.
+    /// Returns this end's incoming ring in this lane; `None` if the lane is not open.
     pub(crate) fn inward(&self) -> Option<RingMemory> {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.ring(1 - self.side())),
@@ -253,8 +250,8 @@ impl Lane {
         }
     }
 
-    /// Returns the token by which packets name the ring that this end writes. The token depends on whether the other
-    /// end is in this process. So the token may change when the transfer of the other end is cancelled.
+    /// Returns the token, in packets, of this end's outgoing ring. The token depends on whether the other end is in
+    /// this process. So the token may change when the transfer of the other end is cancelled.
     pub(crate) fn token_out(&self) -> u128 {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => arena.token(*slot, *usage, self.side(), self.is_local()),
@@ -262,7 +259,7 @@ impl Lane {
         }
     }
 
-    /// Returns the token by which packets name the ring that this end reads. Returns 0 if the lane is not open.
+    /// Returns the token, in packets, of this end's incoming ring. Returns 0 if the lane is not open.
     pub(crate) fn token_in(&self) -> u128 {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => arena.token(*slot, *usage, 1 - self.side(), self.is_local()),
@@ -270,8 +267,8 @@ impl Lane {
         }
     }
 
-    /// Returns whether `other` is this same lane seen from its other end. Always returns `false` for the first lane of
-    /// a link.
+    /// Returns whether `other` is this lane seen from the other end. Always returns `false` for the first lane of a
+    /// link.
     pub(crate) fn is_opposite(&self, other: &Self) -> bool {
         match (&self.location, &other.location) {
             (
@@ -284,15 +281,15 @@ impl Lane {
         }
     }
 
-    /// Returns whether the other end is in this process now, so that attachments need no socket. Looks at the transfer
+    /// Returns whether the other end is in this process now; if so, attachments need no socket. Looks at the transfer
     /// word first, if a transfer of the other end may be pending.
     fn is_local(&self) -> bool {
         self.is_pending();
         self.link().is_local()
     }
 
-    /// Returns the word in shared memory in which the peer writes on which CPU it runs: the CPU's number plus 1, or 0
-    /// if unknown. Returns `None` if the lane is not open.
+    /// Returns the word in shared memory with the peer's CPU: the CPU's number plus 1, or 0 if unknown. Returns `None`
+    /// if the lane is not open.
     pub(crate) fn peer_cpu(&self) -> Option<&AtomicU32> {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.cpu(1 - self.side())),
@@ -300,8 +297,7 @@ impl Lane {
         }
     }
 
-    /// Returns the peer's sleep word for its waits for room, by which the peer says whether and how the peer sleeps.
-    /// Returns `None` if the lane is not open.
+    /// Returns the peer's sleep word for waits for room. Returns `None` if the lane is not open.
     pub(crate) fn peer_waiting(&self) -> Option<&AtomicU32> {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => Some(arena.lane(*slot)?.waiting(1 - self.side())),
@@ -313,7 +309,7 @@ impl Lane {
         self.memory().map(LaneMemory::transfer_word)
     }
 
-    /// Returns the link to the process that holds the other end, or that will hold it once the other end's transfer is
+    /// Returns the link to the holder of the other end, or to the future holder once the other end's transfer is
     /// complete. If the transfer was cancelled, returns the link to the source, which still holds the other end.
     #[inline]
     pub(crate) fn link(&self) -> &InUse {
@@ -342,7 +338,7 @@ impl Lane {
     }
 
     /// Returns whether the transfer of the other end into this lane is pending. Reads the transfer word of the lane,
-    /// unless this process has already seen that the transfer is over.
+    /// unless this process has already seen the end of the transfer.
     #[inline]
     pub(crate) fn is_pending(&self) -> bool {
         self.pending.load(Ordering::Relaxed) && self.look_at_transfer()
@@ -404,7 +400,7 @@ impl Lane {
     }
 
     /// Asks the kernel whether the process of the other end is alive; while the other end is in transit, asks about the
-    /// source instead. If that process is dead, its link is down from now on.
+    /// source instead. If the process is dead, its link is down from now on.
     pub(crate) fn probe(&self) {
         self.current_link().probe();
     }
@@ -415,8 +411,8 @@ impl Lane {
         if self.current_link().is_down() { self.current_link().reason() } else { Error::PeerClosed }
     }
 
-    /// Records that this end is in transit from now on, with this process as the source of the transfer: in this
-    /// `Lane`, and for other processes in the lane's shared memory.
+    /// Records this end as in transit from now on, with this process as the source of the transfer: in this `Lane`, and
+    /// for other processes in the lane's shared memory.
     pub(crate) fn set_moving(&self) {
         self.moving.store(true, Ordering::Relaxed);
         if let Some(memory) = self.memory() {
@@ -444,14 +440,14 @@ impl Lane {
     }
 
     /// Cancels the transfer of this end, because the message with this end could not be sent. This process keeps the
-    /// end, and the other end has this process as its peer again.
+    /// end, and is the peer of the other end again.
     pub(crate) fn cancel_transfer(&self) {
         self.end_move(transfer_word::cancel::<RingMemory>);
         self.moving.store(false, Ordering::Relaxed);
     }
 
     /// Joins two channels that are being fused: hands the two ends of this new lane to the processes of the two far
-    /// ends. The lane was announced to both. `other` is this lane seen from its other end. This process then holds
+    /// ends. The lane was announced to both. `other` is this lane seen from the other end. This process then holds
     /// neither end.
     pub(crate) fn hand_over_to_both(&self, other: &Self) {
         let Some(memory) = self.memory() else { return };
@@ -464,8 +460,8 @@ impl Lane {
         other.disown();
     }
 
-    /// Clears the word in the lane's `memory` that says that a source is moving an end into this lane. If both ends are
-    /// done with the lane already, frees the lane slot.
+    /// Clears the word in the lane's `memory` for a source that is moving an end into this lane. If both ends are done
+    /// with the lane already, frees the lane slot.
     fn is_moved_into(&self, memory: LaneMemory<'_>) {
         fault::point("before a lane is free of its source");
         memory.moving().store(0, Ordering::SeqCst);
@@ -476,8 +472,8 @@ impl Lane {
         }
     }
 
-    /// Marks this end as not held by this process any more. Dropping this `Lane` then does not declare that the end is
-    /// done with the lane.
+    /// Marks this end as not held by this process any more. Dropping this `Lane` then does not declare the end as done
+    /// with the lane.
     pub(crate) fn disown(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);
     }
@@ -491,8 +487,8 @@ impl Lane {
         }
     }
 
-    /// Calls `step` with the lane's transfer word, so that `step` writes the outcome of the transfer of this end. Then
-    /// wakes the other end if only the source of the transfer, this process, can wake it.
+    /// Calls `step` with the lane's transfer word; `step` writes the outcome of this end's transfer. Then wakes the
+    /// other end if only the source of the transfer, this process, can wake it.
     fn end_move(&self, step: impl FnOnce(&AtomicU32) -> Option<TransferState>) {
         let Some(memory) = self.memory() else { return };
         fault::point("before an end is handed over or its transfer is cancelled");
@@ -519,7 +515,7 @@ impl Lane {
         }
     }
 
-    /// Discards this new lane, which was announced to no process, and frees its lane slot.
+    /// Discards this new, unannounced lane, and frees its lane slot.
     pub(crate) fn unmake(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);
         if let LaneLocation::Slot { arena, .. } = &self.location {
@@ -569,14 +565,13 @@ impl Lane {
         }
     }
 
-    /// Returns the name of the next lane as a mark must give it to the other end of this lane. `fresh` is the next lane
-    /// seen from this end. The name has the flag [`Name::FLIPPED`] if the other end changes sides there.
+    /// Returns the name of the next lane for a mark to the other end of this lane. `fresh` is the next lane seen from
+    /// this end. The name has the flag [`Name::FLIPPED`] if the other end changes sides there.
     pub(crate) fn name_for_other(&self, fresh: &Lane) -> Name {
         if fresh.side() == self.side() { fresh.name() } else { fresh.name().flipped() }
     }
 
-    /// Returns the location of this end in its arena, if the lane connects this process to itself, and otherwise
-    /// `None`.
+    /// Returns the location of this end in the arena if the lane connects this process to itself, otherwise `None`.
     pub(crate) fn local_slot(&self) -> Option<arena::LaneSlot> {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => {
@@ -588,7 +583,7 @@ impl Lane {
 
     /// Returns whether this process holds the other end of this lane; for a lane that connects this process to itself.
     /// Returns `false` while the other end is still in transit. Always returns `true` for the first lane of a link, and
-    /// for a lane in an arena that this process created.
+    /// for a lane in an arena of this process's own.
     pub(crate) fn is_other_here(&self) -> bool {
         match &self.location {
             LaneLocation::Slot { arena, slot, .. } => arena.is_here(*slot, 1 - self.side()),
@@ -597,7 +592,7 @@ impl Lane {
     }
 
     /// Returns whether the other end, which should be in this process, was closed or sent away. The other end then
-    /// never receives what this end sends in this lane.
+    /// never receives messages of this end in this lane.
     pub(crate) fn has_other_left(&self) -> bool {
         match &self.location {
             LaneLocation::Slot { arena, slot, usage } => arena.has_left(*slot, *usage, 1 - self.side()),
@@ -605,19 +600,19 @@ impl Lane {
         }
     }
 
-    /// Returns the links that this lane uses: the link to the process of the other end and, if there is one, the link
-    /// to the source.
+    /// Returns the links used by this lane: the link to the process of the other end and, if there is one, the link to
+    /// the source.
     pub(crate) fn links(&self) -> impl Iterator<Item = &InUse> {
         [Some(&self.link), self.source.as_ref()].into_iter().flatten()
     }
 
     /// Returns the next lane, in which this end goes on. Returns `None` if no direction of the end has come to its mark
-    /// yet and the lane was not set by this process.
+    /// yet and this process has not set the lane.
     pub(crate) fn found_next(&self) -> Option<&Arc<Self>> {
         self.next.get()
     }
 
-    /// Sets the next lane of this end to `next`, a lane that this process created for the end. Does nothing if the next
+    /// Sets the next lane of this end to `next`, a lane created by this process for the end. Does nothing if the next
     /// lane is set already.
     pub(crate) fn lead_to(&self, next: &Arc<Self>) {
         let _ = self.next.set(next.clone());
@@ -635,7 +630,7 @@ impl Lane {
     }
 
     /// Returns the next lane, in which this end goes on. `name` is the lane's name in a mark that the peer wrote. The
-    /// direction of the end that comes to its mark first looks the lane up; the other direction gets the same lane.
+    /// first direction of the end to reach its mark looks the lane up; the other direction gets the same lane.
     ///
     /// # Errors
     /// [`Error::BadPeer`] if the marks of the two directions name different lanes, if there is no such lane, or after
@@ -675,15 +670,13 @@ impl Lane {
         }
     }
 
-    /// Marks that this end has received everything that the other end sent in this lane, and that nothing more can
-    /// follow.
+    /// Marks that this end has received everything from the other end in this lane, and nothing more can follow.
     pub(crate) fn set_read(&self) {
         self.is_read.store(true, Ordering::Relaxed);
     }
 
-    /// Keeps counting the descriptors that this end still has in flight in this lane, after its last message here.
-    /// `in_flight` is the in-flight record of this end. Returns `false`, and counts nothing more, if none are in
-    /// flight.
+    /// Keeps counting this end's descriptors in flight in this lane, after the last message here. `in_flight` is the
+    /// in-flight record of this end. Returns `false`, and counts nothing more, if none are in flight.
     pub(crate) fn linger(&self, in_flight: &Arc<InFlight>) -> bool {
         let lingers = self.link().linger(in_flight, self.inward());
         if lingers {
@@ -692,8 +685,8 @@ impl Lane {
         lingers
     }
 
-    /// Notes that this end is being closed. From now on the messages in this lane and in the next lanes are taken only to
-    /// close what came with them.
+    /// Notes that this end is being closed. From now on the messages in this lane and in the next lanes are taken only
+    /// to close their attachments.
     pub(crate) fn set_closing(&self) {
         if !self.is_closing() {
             self.side.fetch_or(CLOSING, Ordering::Relaxed);
@@ -705,13 +698,14 @@ impl Lane {
         self.side.load(Ordering::Relaxed) & CLOSING != 0
     }
 
-    /// Returns whether memory that this end needs is mapped even over a limit of the peer. It is if this end is being
-    /// closed: the memory is then unmapped soon.
+    /// Returns whether memory for this end is mapped even over a limit of the peer. It is if this end is being closed:
+    /// the memory is then unmapped soon.
     pub(crate) fn over_limit(&self) -> OverLimit {
         if self.is_closing() { OverLimit::Exceed } else { OverLimit::Refuse }
     }
 
-    /// Notes that this end has sent or received a message in this lane: sets the count of unused lanes in a row to 0.
+    /// Notes that this end has used this lane (has sent or received a message): sets the count of unused lanes in a row
+    /// to 0.
     pub(crate) fn set_used(&self) {
         self.unused.store(0, Ordering::Relaxed);
     }
@@ -732,7 +726,7 @@ impl Lane {
         };
         let successor = match successor {
             Some(successor) if successor.name == name => successor,
-            // The end goes on nowhere then, and is removed from the lanes in which it would have gone on.
+            // The end goes on nowhere then, and is removed from its next lanes.
             other => {
                 pass_by(other, self.side(), Done::ByUs);
                 return Err(Error::BadPeer("a mark with a lane that this process did not make"));
@@ -748,22 +742,22 @@ impl Lane {
 /// second or two.
 const MOST_UNUSED: u32 = 1 << 20;
 
-/// Flag in `Lane::side`: this process does not hold the end any more, so dropping the `Lane` does not declare that the
-/// end is done with the lane.
+/// Flag in `Lane::side`: this process does not hold the end any more, so dropping the `Lane` does not declare the end
+/// as done with the lane.
 const GONE: u8 = 2;
 
-/// Flag in `Lane::side`: descriptors that this end sent are still in flight. The end is not declared done with the lane
-/// before the peer has received them.
+/// Flag in `Lane::side`: descriptors of this end are still in flight. The end is not declared done with the lane before
+/// the peer has received them.
 const LINGERING: u8 = 4;
 
 /// Flag in `Lane::side`: this end is being closed. Its messages are dropped.
 const CLOSING: u8 = 8;
 
-/// Says which process declares that an end is done with a lane in which the end never arrived.
+/// Decides which process declares an end as done with a lane in which the end never arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
     ByUs,
-    /// The process to which the end was sent declares that the end is done with the lane; this process does not.
+    /// The destination of the end declares the end as done with the lane; this process does not.
     ByOthers,
 }
 
@@ -788,8 +782,8 @@ fn pass_by(mut successor: Option<Successor>, mut side: usize, done: Done) {
     }
 }
 
-/// Discards everything in the mailbox of this process for an end that will not receive it: the end on `side` of the
-/// lane in the slot `slot` of `arena` with the use count `usage`. Does nothing for a private arena.
+/// Discards everything in the mailbox of this process for an end that will not receive any more: the end on `side` of
+/// the lane in the slot `slot` of `arena` with the use count `usage`. Does nothing for a private arena.
 fn discard_local(arena: &Arena, slot: u32, usage: u32, side: usize) {
     if !arena.is_private() && !mailbox().is_empty() {
         let token = arena.token(slot, usage, 1 - side, true);
@@ -798,7 +792,7 @@ fn discard_local(arena: &Arena, slot: u32, usage: u32, side: usize) {
 }
 
 impl Drop for Lane {
-    /// Declares that this end is done with the lane, if this process still holds the end. Removes the end from the next
+    /// Declares this end as done with the lane, if this process still holds the end. Removes the end from the next
     /// lanes stored for the end, because the end will not go on there.
     fn drop(&mut self) {
         if self.link().is_elsewhere() {

@@ -6,15 +6,15 @@
 //! not counted but *followed*. A link is retained if the link is in use, or if announcements reach it from a link in
 //! use.
 //!
-//! If there are several links to one process, the peer may refer over any of them to an announcement over another. So
-//! as long as one link to a process is retained, the announcements over all links to that process are remembered.
+//! If there are several links to one process, the peer may refer over each link to an announcement over another link.
+//! So as long as one link to a process is retained, the announcements over all links to the process are remembered.
 //!
-//! When the last use of a link ends, this module looks for links that nothing reaches any more ([`collect`]). The
-//! search forgets the announcements over those links, unless another link to the same process takes the announcements
-//! over. So the cycles are opened, and the links are dropped.
+//! When the last use of a link ends, this module looks for unreachable links ([`collect`]). The search forgets the
+//! announcements over those links, unless another link to the same process takes the announcements over. So the cycles
+//! are opened, and the links are dropped.
 //!
-//! Objects kept for an end in transit to this process ([`EndsInTransit`]) are counted uses of links that do not retain
-//! these links. Only announcements retain them, as long as the end may arrive. The search runs only for links without
+//! Objects kept for an end in transit to this process ([`EndsInTransit`]) are counted uses of links, but do not retain
+//! the links. Only announcements retain them, as long as the end may arrive. The search runs only for links without
 //! other uses.
 
 use std::collections::{HashMap, HashSet};
@@ -33,18 +33,18 @@ use crate::os::fault;
 /// The size of the last search for links that nothing reaches: the number of links then, plus the number of lane slots,
 /// ends and lanes that the search found for ends in transit.
 static LOOKED_AT: AtomicUsize = AtomicUsize::new(0);
-/// The credit for the next search for links that nothing reaches, which the end of a link's last use increases. A
-/// search runs if the last search was no larger than this credit and [`CREDIT_FREE`] together.
+/// The credit for the next search for unreachable links, increased by the end of a link's last use. A search runs if
+/// the last search was no larger than this credit and [`CREDIT_FREE`] together.
 static CREDIT: AtomicUsize = AtomicUsize::new(0);
 
 /// The size of a search for unreachable links up to which a search runs whenever the last use of a link ends. After a
 /// larger search the next one waits until enough last uses have ended: each adds [`CREDIT_EACH`]. So larger searches
 /// are rarer: a program may have any number of idle ends that have not followed the other end yet.
 const CREDIT_FREE: usize = 1024;
-/// The amount that the end of a link's last use adds to the credit for the next search for links that nothing reaches.
+/// The amount added to the credit for the next search for unreachable links by the end of a link's last use.
 const CREDIT_EACH: usize = 64;
 
-/// The announcements that were received over a link that was dropped or is about to be dropped.
+/// The announcements received over a link that was dropped or is about to be dropped.
 pub(crate) struct Orphaned {
     /// The process at the other end of the dropped link; `None` if its handshake was not received or gave no name.
     pub(crate) process: Option<Process>,
@@ -65,10 +65,10 @@ pub(crate) struct Search {
     looks: u32,
 }
 
-/// The longest time for which a search waits for other threads that pass announcements on, and is repeated because of
-/// them: 400 ms. Such a thread needs some microseconds, unless it waits for a processor. The limit protects against
-/// peers that make this process pass announcements on again and again, and against a thread that waits for something
-/// held by the searching thread.
+/// The longest time for which a search waits for other threads passing announcements on, and is repeated because of
+/// such threads: 400 ms. Such a thread needs some microseconds, unless it waits for a processor. The limit protects
+/// against peers that make this process pass announcements on again and again, and against a thread that waits for
+/// something held by the searching thread.
 const SEARCH: Duration = Duration::from_millis(400);
 
 /// The number of waits of a search that last up to [`AGAIN`] also after [`SEARCH`]: the process may have been stopped
@@ -84,9 +84,9 @@ impl Search {
         Self { passed_on: PASSED_ON.load(Ordering::SeqCst), until: Deadline::after(SEARCH), looks: 0 }
     }
 
-    /// Returns whether announcements were passed on since the search began or was last repeated, so that a search that
-    /// found nothing must be repeated. Waits while another thread passes announcements on, but not beyond [`SEARCH`]
-    /// and [`LOOKS`] waits of [`AGAIN`].
+    /// Returns whether announcements were passed on since the search began or was last repeated. If so, a vain search
+    /// must be repeated. Waits while another thread passes announcements on, but not beyond [`SEARCH`] and [`LOOKS`]
+    /// waits of [`AGAIN`].
     pub(crate) fn was_disturbed(&mut self) -> bool {
         self.looks += 1;
         let may_look = self.looks <= LOOKS;
@@ -98,8 +98,8 @@ impl Search {
     }
 }
 
-/// Searches for links that nothing in use reaches, and forgets the announcements over them, so that these links are
-/// dropped. Does nothing if the last search was large and few last uses of links have ended since.
+/// Searches for unreachable links, and forgets the announcements over these links; the links are then dropped. Does
+/// nothing if the last search was large and few last uses of links have ended since.
 pub(crate) fn forget_unreachable() {
     let credit = CREDIT.fetch_add(CREDIT_EACH, Ordering::Relaxed);
     if credit + CREDIT_FREE >= LOOKED_AT.load(Ordering::Relaxed) && is_anything_to_forget() {
@@ -124,7 +124,7 @@ fn is_anything_to_forget() -> bool {
     is_any
 }
 
-/// Returns the process to which each of the links leads, as far as it is known.
+/// Returns the process to which each of the links leads, as far as known.
 fn processes_of(links: &[Arc<Link>]) -> Vec<Option<Process>> {
     links.iter().map(|link| link.process()).collect()
 }
@@ -133,12 +133,12 @@ fn processes_of(links: &[Arc<Link>]) -> Vec<Option<Process>> {
 /// Moves these announcements to a retained link to the same process, if there is one, and otherwise forgets them. The
 /// caller must hold neither a lock of a link nor the lock of the mailbox.
 ///
-/// Another link may lead to the same process without this process knowing it: its handshake is unread, or the packet that
-/// introduces it. Its peer may be about to refer to announcements that would be forgotten. So before announcements are
-/// forgotten, the link over which they came is shut down. Then everything unread is received, and the search is repeated.
-/// A peer that has another link to this process has sent its handshake there, and its introducer the packet that
-/// introduces it, before the peer could use it. A peer that has not sent its handshake by then finds the link shut down
-/// before it refers to those announcements.
+/// Another link may lead to the same process without this process knowing it: its handshake is unread, or the packet
+/// that introduces it. Its peer may be about to refer to announcements that would be forgotten. So before announcements
+/// are forgotten, their link is shut down. Then everything unread is received, and the search is repeated. A peer that
+/// has another link to this process has sent its handshake there, and its introducer the packet that introduces it,
+/// before the peer could use it. A peer without a handshake by then finds the link shut down before referring to the
+/// announcements.
 fn collect(late: Option<Orphaned>) {
     let late: Vec<_> = late.into_iter().collect();
     let (turn, all) = (uses::hold(), peers::all_there_are());
@@ -157,7 +157,7 @@ fn collect(late: Option<Orphaned>) {
     pass_on_or_forget(all, &processes, reachable, late, turn);
 }
 
-/// Returns the link to `process` that takes over announcements over another link to that process: the first of `all`
+/// Returns the link to `process` that takes over the announcements of another link to the process: the first of `all`
 /// that is `reachable`. `processes` are the processes of the links in `all`.
 fn heir<'a>(
     all: &'a [Arc<Link>],
@@ -169,8 +169,8 @@ fn heir<'a>(
     links.find(|(link, of)| process.is_some() && **of == process && reachable.contains(link)).map(|(link, _)| link)
 }
 
-/// Shuts down each link, of those in `all` that are not `reachable`, whose announcements no other link would take over.
-/// Returns whether there is such a link among them, or among the dropped links in `late`, that leads to a known process.
+/// Shuts down each link in `all` that is not `reachable` and whose announcements no other link would take over. Returns
+/// whether there is such a link among them, or among the dropped links in `late`, that leads to a known process.
 fn shut_those_without_heir(
     all: &[Arc<Link>],
     processes: &[Option<Process>],
@@ -188,8 +188,8 @@ fn shut_those_without_heir(
     is_any
 }
 
-/// Does what [`collect`] does, once it is known which links in `all` are `reachable`, while `turn` is held. `processes`
-/// are the processes of the links in `all`.
+/// Finishes [`collect`], once the links in `all` that are `reachable` are known, while `turn` is held. `processes` are
+/// the processes of the links in `all`.
 fn pass_on_or_forget(
     all: Vec<Arc<Link>>,
     processes: &[Option<Process>],
@@ -224,8 +224,8 @@ fn pass_on_or_forget(
 }
 
 impl Orphaned {
-    /// Moves these announcements to another link to the same process, if there is such a link that something in use
-    /// reaches. Otherwise forgets the announcements.
+    /// Moves these announcements to another reachable link to the same process, if there is such a link. Otherwise
+    /// forgets the announcements.
     pub(crate) fn pass_on(self) {
         if self.process.is_some_and(|process| !peers::links_to(process).is_empty()) {
             return collect(Some(self));
@@ -235,8 +235,8 @@ impl Orphaned {
     }
 }
 
-/// Forgets these announcements, and discards everything that is kept for ends in transit because of them. Drops the
-/// links that only these announcements reached.
+/// Forgets these announcements, and discards everything kept for ends in transit because of the announcements. Drops
+/// the links reached only by these announcements.
 pub(crate) fn forget(announcements: Announcements) {
     let refers = announcements.has_references();
     announcements.nobody_comes();
@@ -246,16 +246,16 @@ pub(crate) fn forget(announcements: Announcements) {
     }
 }
 
-/// Everything that the announcements over one link keep open: the links named in announcements, and the links and ends
+/// Everything kept open by the announcements over one link: the links named in announcements, and the links and ends
 /// kept for ends in transit.
 #[derive(Default)]
 struct LinkReferences {
-    /// The links that the announcements name: to introduced processes, and to third processes that share an arena with
-    /// this process.
+    /// The links that the announcements name: to introduced processes, and to third processes with an arena in common
+    /// with this process.
     named: Vec<Arc<Link>>,
-    /// The links and channel ends that are kept for ends in transit to this process.
+    /// The links and channel ends kept for ends in transit to this process.
     in_transit: EndsInTransit,
-    /// The arenas in which something is kept for ends in transit, held so that none is dropped during the search.
+    /// The arenas with entries for ends in transit, held so that no arena is dropped during the search.
     _arenas: Vec<Arc<Arena>>,
 }
 
@@ -273,12 +273,12 @@ impl LinkReferences {
     }
 }
 
-/// The result of a search for the links to retain: the numbers of all links that are in use, or that announcements over
-/// such links reach.
+/// The result of a search for the links to retain: the numbers of all links in use, or reached by announcements over
+/// such links.
 struct Reachable {
     numbers: HashSet<u64>,
-    /// The references that the search followed, held so that the references are dropped with this value, when the
-    /// thread holds no lock.
+    /// The references followed by the search. The references are dropped with this value, when the thread holds no
+    /// lock.
     _references: Vec<LinkReferences>,
 }
 
@@ -342,8 +342,8 @@ impl Reachable {
     }
 }
 
-/// Returns one line of text for every link to another process: its number, its peer process, its number of uses, and
-/// the numbers of the links to which its announcements refer.
+/// Returns one line of text for every link to another process: number, peer process, number of uses, and the numbers of
+/// the links to which its announcements refer.
 #[cfg(strait_fuzzing)]
 pub(crate) fn describe_all() -> Vec<String> {
     let turn = uses::hold();

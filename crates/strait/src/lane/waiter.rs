@@ -1,5 +1,5 @@
-//! Waiting for the peer in three steps: spin while that pays, then sleep on a word for a short while, then sleep on the
-//! link's socket for as long as it takes.
+//! Waiting for the peer in three steps: spin while spinning pays, then sleep on a word for a short while, then sleep on
+//! the link's socket without a limit.
 //!
 //! * **Spin** only while the peer was last seen on another CPU: on the same CPU the peer cannot go on while this thread
 //!   spins. Then the thread yields once instead ([`before_sleep`]).
@@ -24,8 +24,8 @@ use crate::shm::RingMemory;
 use crate::wake::interrupt::{Interruption, word_of};
 use crate::wake::{Direction, Wait, before_sleep};
 
-/// `AWAKE`: the value of a sleep word if no thread sleeps. A sleep word is the word in shared memory in which one side
-/// says whether and how it sleeps. Publishing a message then needs no system call.
+/// `AWAKE`: the value of a sleep word if no thread sleeps. A sleep word is the word in shared memory that shows whether
+/// and how one side sleeps. Publishing a message then needs no system call.
 pub(crate) const AWAKE: u32 = 0;
 /// `ON_WORD`: the value of a sleep word if a thread sleeps on the word itself, as a futex.
 pub(crate) const ON_WORD: u32 = 1;
@@ -36,7 +36,7 @@ const ON_SOCKET: u32 = 2;
 /// `ON_SET`: the low bits of a sleep word if no thread sleeps on this end, but the end is an armed member of a wait
 /// set. The upper bits hold the member id, by which the other side notifies the member when it publishes.
 const ON_SET: u32 = 3;
-/// The mask of the bits of a sleep word that say how its side sleeps (one of the values `AWAKE` to `ON_SET`). The bit
+/// The mask of the bits of a sleep word for the kind of the sleep (one of the values `AWAKE` to `ON_SET`). The bit
 /// [`transfer_word::RELAYED`] is not among them.
 const KIND: u32 = 3;
 /// The position of the lowest bit of the member id in a sleep word. The bits below leave room for more ways to sleep.
@@ -48,15 +48,14 @@ pub(crate) fn on_set(number: u32, relayed: bool) -> u32 {
     ON_SET | if relayed { transfer_word::RELAYED } else { 0 } | number << NUMBER
 }
 
-/// The longest sleep on the sleep word, during which this process does not notice the peer's death. A longer wait goes
-/// on at the link's socket, and the next wait then begins at the socket.
+/// The longest sleep on the sleep word. During the sleep this process does not notice the peer's death. A longer wait
+/// goes on at the link's socket, and the next wait then begins at the socket.
 pub(crate) const SLICE: Duration = Duration::from_millis(20);
 
 /// The number of checks with which a wait begins, before the clock is read. Together they take less than a microsecond.
-/// There is a pause after each check, although this delays the moment at which an answer is seen by half a pause on
-/// average. A check of a cache line that the other side is about to write takes the line away from the other side's
-/// CPU. The line then has to be fetched back before the message can be committed, which costs more than leaving out the
-/// pause saves.
+/// There is a pause after each check, although an answer is then seen half a pause later on average. A check of a cache
+/// line that the other side is about to write takes the line away from the other side's CPU. The line then has to be
+/// fetched back before the message can be committed, which costs more than leaving out the pause saves.
 const EAGER: u32 = 32;
 
 /// The number of checks between two reads of the clock while a thread spins. The checks take about a microsecond.
@@ -97,22 +96,22 @@ fn wake_sleeper(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> bool {
     true
 }
 
-/// Puts the value `how` back into the sleep word `word` from which it was taken, unless the word has changed since. The
-/// kernel refused the packet, and the peer still sleeps. The next call that publishes tries again. The link also tries
-/// again, before it sends anything else.
+/// Puts the taken value `how` back into the sleep word `word`, unless the word has changed since. The kernel refused
+/// the packet, and the peer still sleeps. The next call that publishes tries again. The link also tries again, before
+/// it sends anything else.
 fn give_back(word: &AtomicU32, how: u32) {
     let _ = word.compare_exchange(AWAKE, how, Ordering::SeqCst, Ordering::Relaxed);
 }
 
-/// Records in `word`, a sleep word of this side, how this side sleeps: writes the value `how`, which is [`AWAKE`] if no
-/// thread sleeps. The caller checks the ring once more after this.
+/// Records the kind of this side's sleep in `word`, a sleep word of this side: writes the value `how`, which is
+/// [`AWAKE`] if no thread sleeps. The caller checks the ring once more after this.
 pub(crate) fn announce(word: &AtomicU32, how: u32) {
     fault::point("before it is said how an end sleeps");
     ring::announce::<RingMemory>(word, how);
 }
 
-/// Returns whether the peer last ran on another CPU than this thread runs on, so that both may run at the same time.
-/// `peer_cpu` holds the number of the peer's CPU plus 1. Returns `false` if the CPU is unknown (`None` or 0).
+/// Returns whether the peer last ran on another CPU than this thread; if so, both may run at the same time. `peer_cpu`
+/// holds the number of the peer's CPU plus 1. Returns `false` if the CPU is unknown (`None` or 0).
 #[inline]
 pub(crate) fn is_elsewhere(peer_cpu: Option<&AtomicU32>) -> bool {
     let theirs = peer_cpu.map_or(0, |cpu| cpu.load(Ordering::Relaxed));
@@ -152,7 +151,7 @@ fn spin_for(
     if !is_elsewhere(peer_cpu) {
         return false;
     }
-    // The clock is read after the first looks, so that an answer that comes soon does not wait for it.
+    // The clock is read after the first looks, so that an early answer does not wait for the clock.
     let mut end = None;
     if looks(EAGER, std::hint::spin_loop, ready) {
         return true;
@@ -184,7 +183,7 @@ pub(crate) fn spin(
     match wait {
         Wait::Block => ready(),
         Wait::Adaptive => spin_for(Some(peer_cpu), budget, deadline, interruption, ready) || ready(),
-        // The sleep that follows, on the channel, spins for as long as it takes.
+        // The following sleep, on the channel, spins as long as needed.
         Wait::Spin => spin_for(Some(peer_cpu), Duration::from_millis(1), deadline, interruption, ready) || ready(),
     }
 }
@@ -193,12 +192,12 @@ pub(crate) fn spin(
 #[derive(Debug)]
 pub(crate) struct Waiter<'a> {
     pub(crate) link: &'a Link,
-    /// The threads that use the sleep word: only those of this process (`Private`), or those of other processes too
-    /// (`Shared`).
+    /// The threads that use the sleep word: only threads of this process (`Private`), or also threads of other
+    /// processes (`Shared`).
     pub(crate) scope: Scope,
     /// Whether the other end is in transit. If so, `link` is the link to the source of the transfer.
     pub(crate) relayed: bool,
-    /// The ring whose control block has the sleep word of this wait. `direction` selects the word: there is one for
+    /// The ring with the sleep word of this wait in its control block. `direction` selects the word: there is one for
     /// receiving and one for sending.
     pub(crate) memory: &'a RingMemory,
     pub(crate) direction: Direction,
@@ -243,8 +242,8 @@ impl Waiter<'_> {
         self.sleep(deadline, ready)
     }
 
-    /// Returns whether the peer last ran on another CPU than this thread runs on, so that both may run at once. Returns
-    /// `false` if the peer's CPU is unknown.
+    /// Returns whether the peer last ran on another CPU than this thread; if so, both may run at once. Returns `false`
+    /// if the peer's CPU is unknown.
     #[inline]
     fn peer_is_elsewhere(&self) -> bool {
         is_elsewhere(self.peer_cpu)
@@ -306,7 +305,7 @@ impl Waiter<'_> {
         if self.relayed { transfer_word::RELAYED } else { 0 }
     }
 
-    /// Returns the sleep word, in shared memory, that this wait uses: that of this end for the wait's direction.
+    /// Returns the sleep word of this wait, in shared memory: this end's word for the wait's direction.
     fn word(&self) -> &AtomicU32 {
         word_of(self.memory, self.direction)
     }
@@ -403,8 +402,8 @@ impl Waiter<'_> {
                 break;
             }
             self.interruption.check()?;
-            // A packet that arrives while the word still says that this side sleeps is a late wake packet: the waking
-            // thread could not send it at once.
+            // If a packet arrives while the word still shows a sleep, it is a late wake packet: the waking thread could
+            // not send it at once.
             self.link.park(deadline, self.interruption, || self.word().load(Ordering::SeqCst) != how || ready())?;
             let down = self.link.is_down();
             if ready() {
