@@ -24,14 +24,14 @@ fn handshake(name: u128) -> Packet {
     Packet::Handshake { name, versions: VERSIONS, features: FEATURES }
 }
 
-/// The name that a process sends in its handshake so that the peer cannot recognise the process on other links.
+/// The name in the handshake of a process that does not want to be recognised on other links.
 pub(crate) const ANONYMOUS: u128 = 0;
 
 /// The knowledge of a link about its peer.
 #[derive(Default)]
 pub(super) struct PeerState {
-    /// The process that has sent the first packet of the link, as the kernel reported it; empty before the first
-    /// packet, and if the kernel did not report the sender.
+    /// The sender of the first packet of the link, by the kernel's report; empty before the first packet, and if the
+    /// kernel did not report the sender.
     pub(super) sender: OnceLock<Peer>,
     /// The inode number of the pidfd of the process that has sent the first packet; empty before the first packet, and
     /// if the kernel did not give the number with that packet.
@@ -40,8 +40,8 @@ pub(super) struct PeerState {
     pub(super) is_identified: AtomicBool,
     /// The feature bits from the peer's handshake; empty until the handshake was received.
     pub(super) features: OnceLock<u64>,
-    /// The content of the listener's accept packet; empty until it was received. Used on a link over which this process
-    /// sent a connect request. If the listener has accepted over another link, contains the name of the lane there.
+    /// The content of the listener's accept packet; empty until it was received. Used on a link with a connect request
+    /// from this process. If the listener has accepted over another link, contains the name of the lane there.
     pub(super) accepted: OnceLock<Option<[u64; 2]>>,
     /// The connect that made the link; empty if no connect made it.
     pub(super) made_by: OnceLock<MadeBy>,
@@ -115,9 +115,9 @@ impl Link {
         self.peer.sender.get().copied()
     }
 
-    /// Asks the kernel which process sent the first packet of the link, unless that is known. Leaves the packet in the
-    /// socket. Returns `false` if no packet has arrived. Returns `true` if packets may be received now. Only the leader
-    /// may call this.
+    /// Asks the kernel for the sender of the first packet of the link, unless known. Leaves the packet in the socket.
+    /// Returns `false` if no packet has arrived. Returns `true` if packets may be received now. Only the leader may
+    /// call this.
     pub(super) fn knows_who_it_is(&self) -> Result<bool, Error> {
         let Some(socket) = self.io.socket().filter(|_| !self.peer.is_identified.load(Ordering::Relaxed)) else {
             return Ok(true);
@@ -144,8 +144,9 @@ impl Link {
         };
         // From here on the kernel attaches no credentials to packets; no packet is received while it attaches them.
         credentials::ask(socket, false)?;
-        // An honest peer asks for credentials itself before its handshake, so that the kernel attaches the peer's own.
-        // Without that request the kernel cannot name the peer; the creator of the socket need not be the peer.
+        // An honest peer requests credentials before its handshake, so that the kernel attaches the peer's own
+        // credentials. Without that request the kernel cannot name the peer; the creator of the socket need not be the
+        // peer.
         if let Sender::Known(peer) = sender {
             self.life.process.began(peer, inode);
             let _ = self.peer.sender.set(peer);

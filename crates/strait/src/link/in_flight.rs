@@ -2,10 +2,10 @@
 //!
 //! The kernel counts descriptors in flight per user, not per channel. So an end counts the descriptors of its messages
 //! until the other end has received these messages. A link counts the descriptors of all its ends, and also the
-//! descriptors of memory that travels on its own: blocks and larger rings.
+//! descriptors of memory that travels without a message: blocks and larger rings.
 //!
-//! An end learns only at its next send what the peer has received, and may never send again. Therefore each end with
-//! descriptors in flight leaves a [record](InFlight) with the link. If another end finds too many descriptors in
+//! An end learns only at its next send how much the peer has received, and may never send again. Therefore each end
+//! with descriptors in flight leaves a [record](InFlight) with the link. If another end finds too many descriptors in
 //! flight, that end looks through all records. An empty record is not looked at again. So the cost of a look is limited
 //! by the descriptors that may be in flight, not by the number of ends.
 //!
@@ -30,7 +30,7 @@ use crate::sync::unpoisoned;
 #[derive(Debug)]
 pub(crate) struct InFlight {
     born: Born,
-    /// The ring that the end of this in-flight record writes. The consumer writes into the ring's control block how
+    /// The outgoing ring of the end of this in-flight record. The consumer writes into the ring's control block how
     /// many messages it has received.
     out: RingMemory,
     messages: Mutex<Messages>,
@@ -45,13 +45,13 @@ struct Lingering {
     /// The ring that the closed end has read; `None` if not known. When the other end is done with the lane, it writes
     /// so into the control block of this ring; from then on the other end receives nothing more.
     inward: Option<RingMemory>,
-    /// Whether this process has to declare that its end is done with the lane, once no descriptor sent by the end is in
+    /// Whether this process has to declare its end as done with the lane, once no descriptor sent by the end is in
     /// flight.
     is_ours: bool,
 }
 
-/// Everything that one end has in flight: messages with handles or memory, blocks, and the cells of larger rings, which
-/// the consumer has not received.
+/// Everything in flight from one end: messages with handles or memory, blocks, and the cells of larger rings, which the
+/// consumer has not received.
 #[derive(Debug, Default)]
 struct Messages {
     queue: VecDeque<(Until, Amount)>,
@@ -63,7 +63,7 @@ struct Messages {
 /// The event at which a message, a block or a larger ring stops counting as in flight.
 #[derive(Clone, Copy, Debug)]
 pub(crate) enum Until {
-    /// In flight until the consumer says that it has received the message with this sequence number.
+    /// In flight until the consumer reports the message with this sequence number as received.
     Taken(u64),
     /// In flight until the consumer has given credit up to this position: a number of cells counted since the lane was
     /// made.
@@ -84,8 +84,8 @@ pub(crate) struct Amount {
 }
 
 impl Amount {
-    /// Returns the amount that a message adds to what is in flight: `handles` descriptors that the program sends as
-    /// handles, no descriptor of memory (block, larger ring or payload), and no sealed memory.
+    /// Returns the amount in flight for a message: `handles` descriptors that the program sends as handles, no
+    /// descriptor of memory (block, larger ring or payload), and no sealed memory.
     pub(crate) fn handles(handles: usize) -> Self {
         Self { handles, ..Self::default() }
     }
@@ -121,8 +121,8 @@ impl InFlight {
         Arc::new(Self { born: Born::here(), out, messages: Mutex::default(), lingering: Mutex::default() })
     }
 
-    /// Returns how many descriptors and bytes the end of this record has in flight, as far as this process has noticed
-    /// what the consumer received.
+    /// Returns the descriptors and bytes in flight from the end of this record, as far as this process knows the
+    /// progress of the consumer.
     pub(crate) fn all(&self) -> Amount {
         unpoisoned(&self.messages).all
     }
@@ -145,9 +145,9 @@ impl InFlight {
         messages.listed
     }
 
-    /// Removes from this in-flight record the messages that the consumer reports as received. Returns the number of
+    /// Removes the messages reported as received by the consumer from this in-flight record. Returns the number of
     /// descriptors removed. If the report is false, the end notices at its next send; until then this process only
-    /// sends more to that consumer.
+    /// sends more to the consumer.
     fn take_off(&self) -> usize {
         let (taken, credit) = (self.out.taken().load(Ordering::Acquire), self.out.credit().load(Ordering::Acquire));
         self.take_while(|until| match until {
@@ -156,8 +156,8 @@ impl InFlight {
         })
     }
 
-    /// Removes from this in-flight record what is no longer in flight, and returns the number of descriptors removed.
-    /// Removes everything if the end of the record was closed or sent away and the other end is done with the lane.
+    /// Removes everything received from this in-flight record, and returns the number of removed descriptors. Removes
+    /// everything if the end of the record was closed or sent away and the other end is done with the lane.
     fn look(&self) -> usize {
         let is_done = |inward: &RingMemory| inward.done().load(Ordering::Acquire) != 0;
         let lingering = unpoisoned(&self.lingering);
@@ -178,14 +178,13 @@ impl InFlight {
         before - messages.all.descriptors()
     }
 
-    /// Returns whether this in-flight record has descriptors that the consumer has not received, as far as this process
-    /// has noticed.
+    /// Returns whether this in-flight record has unreceived descriptors, as far as noticed by this process.
     fn has_descriptors(&self) -> bool {
         unpoisoned(&self.messages).all.descriptors() > 0
     }
 
-    /// Stops counting for an end that was closed or sent away. If this process has not yet declared that its end is
-    /// done with the lane, declares it now.
+    /// Stops counting for an end that was closed or sent away. If this process has not yet declared its end as done
+    /// with the lane, declares the end as done now.
     fn linger_no_more(&self) {
         if unpoisoned(&self.lingering).take().is_some_and(|lingering| lingering.is_ours) {
             say_done(&self.out);
@@ -193,7 +192,7 @@ impl InFlight {
     }
 }
 
-/// Declares in the lane's words that the end that wrote the ring `out` no longer uses the lane.
+/// Declares in the lane's words that the writer of the ring `out` no longer uses the lane.
 fn say_done(out: &RingMemory) {
     out.done().store(1, Ordering::SeqCst);
 }
@@ -206,14 +205,14 @@ impl Drop for InFlight {
     }
 }
 
-/// The most descriptors that one message needs: its handles (at most [`MAX_HANDLES`]) and one piece of memory.
+/// The most descriptors for one message: its handles (at most [`MAX_HANDLES`]) and one piece of memory.
 const MESSAGE: usize = MAX_HANDLES + 1;
 
-/// Returns the most descriptors that may be in flight over one link: a quarter of the number that the kernel lets this
-/// user have in flight (`RLIMIT_NOFILE`). The rest is left for other peers. The result is at least [`MESSAGE`] and at
-/// most [`LINK_HANDLES_IN_FLIGHT`]. A changed kernel limit takes effect after at most 64 calls.
+/// Returns the most descriptors in flight over one link: a quarter of the kernel's limit for this user
+/// (`RLIMIT_NOFILE`). The rest is left for other peers. The result is at least [`MESSAGE`] and at most
+/// [`LINK_HANDLES_IN_FLIGHT`]. A changed kernel limit takes effect after at most 64 calls.
 fn most_in_flight() -> usize {
-    /// One call of `most_in_flight` in this many reads the kernel's limit (`RLIMIT_NOFILE`) again.
+    /// Of this many calls of `most_in_flight`, one reads the kernel's limit (`RLIMIT_NOFILE`) again.
     const LASTS: usize = 64;
     static KNOWN: AtomicUsize = AtomicUsize::new(0);
     static LOOKS: AtomicUsize = AtomicUsize::new(0);
@@ -228,14 +227,14 @@ fn most_in_flight() -> usize {
     most
 }
 
-/// Returns how many of the `most` descriptors that may be in flight are reserved for ends with nothing in flight whose
-/// messages the peer receives: a quarter of `most`, but at least [`MESSAGE`]. If that is more than half of `most`,
-/// nothing is reserved: returns 0.
+/// Returns how many of the `most` descriptors in flight are reserved. The reserved part is for ends with nothing in
+/// flight and with a receiving peer: a quarter of `most`, but at least [`MESSAGE`]. If that is more than half of
+/// `most`, nothing is reserved: returns 0.
 fn reserved(most: usize) -> usize {
     Some((most / 4).max(MESSAGE)).filter(|reserved| *reserved <= most / 2).unwrap_or(0)
 }
 
-/// The number of descriptors that all ends of one link have in flight, and the in-flight records of these ends.
+/// The number of descriptors in flight from all ends of one link, and the in-flight records of these ends.
 #[derive(Default)]
 pub(super) struct LinkInFlight {
     descriptors: AtomicUsize,
@@ -248,9 +247,9 @@ pub(super) struct LinkInFlight {
 struct Ends {
     listed: Vec<Weak<InFlight>>,
     /// The in-flight records of ends that were closed or sent away with descriptors in flight. The list keeps these
-    /// records alive, because their ends no longer do.
+    /// records alive, because their ends are gone.
     lingering: Vec<Arc<InFlight>>,
-    /// The number of in-flight records that were left in `listed` when all of them were last checked.
+    /// The number of in-flight records left in `listed` by the last check.
     remaining: usize,
 }
 
@@ -304,7 +303,7 @@ impl Link {
         }
     }
 
-    /// Stops counting the messages in the in-flight record `end` that the consumer says it has received.
+    /// Stops counting the messages in the in-flight record `end` that the consumer reports as received.
     pub(crate) fn count_taken(&self, end: &InFlight) {
         self.uncount(end.take_off());
     }
@@ -315,9 +314,9 @@ impl Link {
         self.uncount(end.take_while(|_| true));
     }
 
-    /// Keeps counting the descriptors in the in-flight record `end`, whose end this process closed or sent away.
-    /// `inward` is the ring that the end has read. Returns `false`, and keeps nothing, if no descriptors are in flight.
-    /// If `true`, this side is not done with the lane before the other end has received them.
+    /// Keeps counting the descriptors in the in-flight record `end`, after this process closed its end or sent the end
+    /// away. `inward` is the ring that the end has read. Returns `false`, and keeps nothing, if no descriptors are in
+    /// flight. If `true`, this side is not done with the lane before the other end has received them.
     pub(crate) fn linger(&self, end: &Arc<InFlight>, inward: Option<RingMemory>) -> bool {
         self.uncount(end.take_off());
         if !end.has_descriptors() {
@@ -333,8 +332,8 @@ impl Link {
         true
     }
 
-    /// Declares that the end that wrote the ring `out` is done with the lane. If descriptors of that end are still in
-    /// flight, only notes that the declaration is due once these have arrived.
+    /// Declares the writer of the ring `out` as done with the lane. If descriptors of the writing end are still in
+    /// flight, only notes that the declaration is due once the descriptors have arrived.
     pub(crate) fn end_is_done(&self, out: &RingMemory) {
         let ends = unpoisoned(&self.in_flight.ends);
         let lingering = ends.lingering.iter().rfind(|end| end.out.is_same(out));
@@ -363,8 +362,8 @@ mod tests {
         (0..count).map(|at| InFlight::new(lane(at).ring(0))).collect()
     }
 
-    /// Shows that a check of what is in flight reads only in-flight records with descriptors in flight, however many
-    /// ends have ever sent descriptors.
+    /// Shows that a check reads only in-flight records with descriptors in flight, however many ends have ever sent
+    /// descriptors.
     #[test]
     fn ends_that_have_nothing_in_flight_are_not_looked_through() {
         let link = Link::local(Box::<LaneDirectory>::default());
@@ -395,8 +394,8 @@ mod tests {
         assert_eq!((listed(), link.in_flight.descriptors.load(Ordering::Relaxed)), (0, 0));
     }
 
-    /// Shows that descriptors are counted as in flight after their end was closed, until the consumer has received them
-    /// or is done with the lane. Until then the closed end is not done with the lane.
+    /// Shows that descriptors of a closed end are counted as in flight until the consumer has received them or is done
+    /// with the lane. Until then the closed end is not done with the lane.
     #[test]
     fn what_was_not_taken_outlives_its_end() {
         let link = Link::local(Box::<LaneDirectory>::default());

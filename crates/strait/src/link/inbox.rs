@@ -1,4 +1,4 @@
-//! The inbox of a link: attachments that arrived over the socket before the record that refers to them was read.
+//! The inbox of a link: attachments received over the socket before the record that refers to them was read.
 
 use std::collections::BTreeMap;
 use std::ops::RangeInclusive;
@@ -12,19 +12,18 @@ use crate::quota::{Amounts, Charge, Ledger, OverLimit, Resource};
 use crate::ring::{CELL, MAX_CELLS, MAX_MESSAGE, MIN_CELLS};
 use crate::shm::{Mapping, PAYLOAD, Sizes};
 
-/// The most descriptors, and the most messages with handles, that a peer can leave in the inbox of one link. A peer
-/// that sends more is a bad peer; an honest peer has at most [`crate::quota::LINK_HANDLES_IN_FLIGHT`] in flight.
+/// The most descriptors, and the most messages with handles, from a peer in the inbox of one link. A peer that sends
+/// more is a bad peer; an honest peer has at most [`crate::quota::LINK_HANDLES_IN_FLIGHT`] in flight.
 const MAX_DESCRIPTORS: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
-/// The most pieces of memory that a peer can leave in the inbox of one link. A peer that sends more is a bad peer.
+/// The most pieces of memory from a peer in the inbox of one link. A peer that sends more is a bad peer.
 const MAX_MEMORIES: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
-/// The size in bytes of the longest handle table (the description of a message's handles) that this process maps. No
+/// The size in bytes of the longest handle table (the description of a message's handles) mapped by this process. No
 /// process has enough handles for a longer table.
 const LONGEST_TABLE: usize = 1 << 40;
 
-/// The descriptors of one message in the inbox that no end has received yet. Dropping this value closes the
-/// descriptors.
+/// The descriptors of one unreceived message in the inbox. Dropping this value closes the descriptors.
 #[derive(Debug, Default)]
 pub(crate) struct ReceivedHandles {
     pub(crate) descriptors: Vec<ReceivedFd>,
@@ -68,7 +67,7 @@ impl ReceivedHandles {
     }
 }
 
-/// The content of the peer's open packet: the first ring of the link that the peer writes, with its token and size.
+/// The content of the peer's open packet: the peer's first outgoing ring of the link, with token and size.
 #[derive(Debug)]
 pub(crate) struct OpenPacket {
     pub(crate) token: u128,
@@ -76,8 +75,8 @@ pub(crate) struct OpenPacket {
     pub(crate) ring: Arc<Mapping>,
 }
 
-/// The key by which an inbox, or the mailbox of this process, finds a piece of memory: the purpose of the memory, the
-/// token of the ring to which the memory belongs, and a number.
+/// The key of a piece of memory in an inbox, or in the mailbox of this process: the purpose of the memory, the token of
+/// the ring to which the memory belongs, and a number.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum MemoryKey {
     /// The memory with the cells of a larger ring, by the token of the ring and the ring's generation.
@@ -92,8 +91,8 @@ pub(crate) enum MemoryKey {
 }
 
 impl MemoryKey {
-    /// Returns the keys under which the inbox stores the memory that `packet` brings, in the order of the packet's
-    /// attachments. Returns none if the packet brings no memory, or none that the inbox stores.
+    /// Returns the keys, in the inbox, of the memory in `packet`, in the order of the packet's attachments. Returns
+    /// none if the packet brings no memory, or none that the inbox stores.
     pub(crate) fn of(packet: &Packet) -> impl Iterator<Item = Self> {
         let keys = match *packet {
             Packet::Ring { token, generation } => [Some(Self::Ring(token, generation)), None],
@@ -114,7 +113,7 @@ impl MemoryKey {
         matches!(self, Self::Sealed(..) | Self::Table(..))
     }
 
-    /// Returns the range of sizes in bytes, both bounds included, that memory with this key may have. A process that
+    /// Returns the range of possible sizes in bytes, both bounds included, of memory with this key. A process that
     /// sends memory of another size is a bad peer.
     pub(super) fn sizes(self) -> Sizes {
         match self {
@@ -125,18 +124,18 @@ impl MemoryKey {
         }
     }
 
-    /// Returns whether memory with this key is a sealed payload, so that this process may send it on to another process
-    /// without a copy.
+    /// Returns whether memory with this key is a sealed payload. If so, this process may send the memory on to another
+    /// process without a copy.
     fn is_payload(self) -> bool {
         matches!(self, Self::Sealed(..))
     }
 }
 
-/// A piece of memory in an inbox, to which no record that was read has referred yet.
+/// A piece of memory in an inbox, before its record was read.
 #[derive(Debug)]
 enum Held {
     Mapped(Arc<Mapping>),
-    /// Memory that could not be mapped at receipt: its descriptor, and the charge to the peer for that descriptor.
+    /// Memory that could not be mapped at receipt: its descriptor, and the charge to the peer for the descriptor.
     Arrived(ReceivedAttachment, Option<Charge>),
 }
 
@@ -146,7 +145,7 @@ pub(crate) struct Inbox {
     opened: bool,
     /// The handles of messages, all those of each message, by the token of the ring and the number of the message.
     handles: BTreeMap<(u128, u64), ReceivedHandles>,
-    /// The descriptors that came ahead of the packet of their message, by the token of the ring.
+    /// The descriptors ahead of the packet of their message, by the token of the ring.
     ahead: BTreeMap<u128, ReceivedHandles>,
     /// The number of descriptors in `handles` and `ahead`.
     descriptors: usize,
@@ -252,8 +251,8 @@ impl Inbox {
         if key.is_payload() { attachment.leave_descriptor(mapping, &self.ledger) } else { attachment.close_mapped() }
     }
 
-    /// Returns the memory with this key that arrived as `attachment`. Maps the memory if possible, so that its
-    /// descriptor can be closed; otherwise [`Inbox::take_memory`] maps it later.
+    /// Returns the memory with this key, received as `attachment`. Maps the memory if possible, so that its descriptor
+    /// can be closed; otherwise [`Inbox::take_memory`] maps it later.
     fn hold(&self, key: MemoryKey, attachment: Option<ReceivedAttachment>) -> Result<Held, Error> {
         let attachment = attachment.ok_or(Error::BadPeer("a reference to memory that did not arrive"))?;
         if self.memories.len() >= MAX_MEMORIES {
@@ -281,7 +280,7 @@ impl Inbox {
     }
 
     /// Stores the peer's open packet, which brings the first ring of the link. Fails with [`Error::BadPeer`] for a
-    /// second open packet, or if `version`, the protocol version in the packet, is not the one that this process uses.
+    /// second open packet, or if `version`, the protocol version in the packet, is not the version of this process.
     pub(crate) fn put_open(&mut self, version: u64, open: OpenPacket) -> Result<(), Error> {
         if version != u64::from(VERSIONS.lowest) {
             return Err(Error::BadPeer("an open packet in a version that was not agreed on"));
@@ -294,8 +293,8 @@ impl Inbox {
         Ok(())
     }
 
-    /// Stores the handles and memory that arrived with `packet`. Does nothing for packets that bring nothing that the
-    /// inbox stores. After a temporary error nothing has changed, and the call can be repeated. [`Error::BadPeer`] is
+    /// Stores the handles and memory that arrived with `packet`. Does nothing for packets without contents for the
+    /// inbox. After a temporary error nothing has changed, and the call can be repeated. [`Error::BadPeer`] is
     /// permanent.
     pub(crate) fn put(&mut self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         let mut attachments = attachments.into_iter();
@@ -349,8 +348,8 @@ mod tests {
         Packet::Message { token: 1, message: 7, payload: PayloadMemory::None, has_table: false, handles }
     }
 
-    /// Shows that handles are counted exactly as long as the inbox holds them, however they leave. With a count that
-    /// stays too high, an honest peer would in the end count as a bad peer.
+    /// Shows that handles are counted exactly as long as they are in the inbox, in every way of leaving. With a count
+    /// that stays too high, an honest peer would in the end count as a bad peer.
     #[test]
     fn handles_count_as_long_as_they_are_there() {
         let mut inbox = Inbox::new(Ledger::new(None));
@@ -377,8 +376,8 @@ mod tests {
         assert_eq!(more, Err(Error::BadPeer("more descriptors than its messages refer to")));
     }
 
-    /// Shows that descriptors sent ahead of their message are received only with that message. No such descriptor stays
-    /// in the inbox once the sender says that they are void, or that nothing refers to the ring's attachments.
+    /// Shows that descriptors sent ahead of their message are received only with the message. No such descriptor stays
+    /// in the inbox once the sender voids them, or retracts the ring's attachments.
     #[test]
     fn descriptors_sent_ahead_are_part_of_the_next_message_or_of_none() {
         let mut inbox = Inbox::new(Ledger::new(None));

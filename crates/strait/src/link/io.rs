@@ -15,8 +15,8 @@ use crate::quota::closing::{self, ReceivedFd};
 use crate::quota::{Ledger, OverLimit};
 use crate::shm::{Mapping, Shareable, Sizes};
 
-/// The attachments of a packet that is about to be sent, in this order: memory, sealed memory with a handle table, and
-/// other descriptors.
+/// The attachments of a packet about to be sent, in this order: memory, sealed memory with a handle table, and other
+/// descriptors.
 #[derive(Clone, Copy)]
 pub(crate) struct Attachments<'a> {
     pub(crate) memory: Option<&'a Shareable>,
@@ -35,7 +35,7 @@ impl<'a> Attachments<'a> {
         Self { descriptors, ..Self::NOTHING }
     }
 
-    /// Returns the number of these attachments, each of which is one descriptor.
+    /// Returns the number of attachments; each is one descriptor.
     pub(crate) fn len(&self) -> usize {
         let memories = usize::from(self.memory.is_some()) + usize::from(self.table.is_some());
         memories + self.descriptors.len()
@@ -60,8 +60,8 @@ impl ReceivedAttachment {
         Mapping::received(self.0.as_fd(), sizes, ledger, over_limit)
     }
 
-    /// Maps the memory of this received attachment, which must be immutable, as [`ReceivedAttachment::map`] does. Fails
-    /// with [`Error::BadPeer`] also if any process could still change the memory.
+    /// Maps the memory of this received attachment, like [`ReceivedAttachment::map`]; the memory must be immutable.
+    /// Fails with [`Error::BadPeer`] also if any process could still change the memory.
     pub(crate) fn map_immutable(
         &self,
         sizes: Sizes,
@@ -78,8 +78,8 @@ impl ReceivedAttachment {
         mapping.retain_descriptor(self.0.into_fd(), ledger);
     }
 
-    /// Closes the descriptor of this received attachment, whose memory this process has mapped. The close cannot block,
-    /// because the mapping keeps the memory alive.
+    /// Closes the descriptor of this received attachment, after the memory was mapped. The close cannot block, because
+    /// the mapping keeps the memory alive.
     pub(crate) fn close_mapped(self) {
         drop(self.0.into_fd());
     }
@@ -107,7 +107,7 @@ pub(crate) trait Io: Send + Sync {
     /// Returns the next packet with its attachments. The packet stays in the socket until [`take`](Self::take). If the
     /// packet brings memory and this process has no free descriptor, fails with [`Error::NoDescriptors`], because the
     /// kernel would drop the memory. If `refusing` (this process accepts no handles over the link), the kernel drops
-    /// the handles of messages, and they are not returned.
+    /// the handles of messages, and no handles are returned.
     fn receive(&self, refusing: bool) -> Result<Incoming, Error>;
     /// Removes from the socket the packet that [`receive`](Self::receive) returned last; the caller passes this packet
     /// as `packet`. Fails if the socket gives another packet. Every error of this call is permanent.
@@ -121,7 +121,7 @@ pub(crate) trait Io: Send + Sync {
     /// Sleeps until a packet can be received or sent (`interest` selects), the peer has hung up, or the deadline
     /// passes. Returns what is ready. On a local link returns at once.
     fn wait(&self, interest: Interest, deadline: Deadline) -> Result<Readiness, Error>;
-    /// Creates zeroed memory of `len` bytes that can be sent over this link. The memory shows as `name` in `/proc`.
+    /// Creates zeroed memory of `len` bytes for sending over this link. The memory shows as `name` in `/proc`.
     fn memory(&self, name: &str, len: usize) -> Result<Shareable, Error>;
     /// Returns the link's socket; `None` on the link of a process to itself.
     fn socket(&self) -> Option<BorrowedFd<'_>>;
@@ -131,11 +131,11 @@ pub(crate) trait Io: Send + Sync {
 pub(crate) struct Socket {
     /// The socket's descriptor; `None` only while this `Socket` is being dropped.
     fd: Option<Arc<OwnedFd>>,
-    /// Whether the packet that [`Io::receive`] returned last has descriptors that this process has not received.
-    /// Removing the packet from the socket then closes those descriptors.
+    /// Whether the last packet from [`Io::receive`] has unreceived descriptors. Removing the packet from the socket
+    /// then closes those descriptors.
     has_more: AtomicBool,
-    /// The ledger of the link (the part of the peer's account that belongs to this link), which charges the peer for
-    /// attachments received over the socket.
+    /// The ledger of the link (this link's part of the peer's account), which charges the peer for attachments received
+    /// over the socket.
     ledger: Arc<Ledger>,
     born: Born,
 }
@@ -219,9 +219,9 @@ impl Drop for Socket {
 /// Several are needed, because another thread of this process may use the free descriptor between two attempts.
 const TRIES_WITH_ROOM: usize = 8;
 
-/// Calls `look`, which looks for the next packet, and returns its result. After [`Error::NoDescriptors`] calls `look`
-/// again if `is_free` says that this process has free descriptors for it. After [`TRIES_WITH_ROOM`] such attempts the packet
-/// can never be received: returns [`Error::BadPeer`].
+/// Calls `look`, which looks for the next packet, and returns the result. After [`Error::NoDescriptors`] calls `look`
+/// again if `is_free` reports free descriptors for the packet. After [`TRIES_WITH_ROOM`] such attempts the packet can
+/// never be received: returns [`Error::BadPeer`].
 fn unless_never(
     mut look: impl FnMut() -> Result<Incoming, Error>,
     is_free: impl Fn() -> bool,
@@ -261,8 +261,8 @@ impl Io for Socket {
         let mut bytes = [0; PACKET];
         let len = socket::take(self.fd(), &mut bytes)?;
         let taken = (len == PACKET).then(|| Packet::decode(&bytes)).flatten();
-        // A process with a copy of the socket can also receive from it, and so can make a peek show another packet than
-        // the next one.
+        // A process with a copy of the socket can also receive from the socket, and so can make a peek show a packet
+        // other than the next packet.
         if taken == Some(*packet) {
             Ok(())
         } else {
@@ -291,8 +291,8 @@ impl Io for Socket {
     }
 }
 
-/// The transport of the link of this process to itself, over which nothing is sent. Handles, values and memory of
-/// messages within this process lie in the [mailbox](crate::lane::mailbox).
+/// The transport of the link of this process to itself; nothing is sent over this transport. Handles, values and memory
+/// of messages within this process lie in the [mailbox](crate::lane::mailbox).
 pub(crate) struct Local;
 
 impl Io for Local {

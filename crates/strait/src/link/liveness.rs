@@ -1,9 +1,9 @@
-//! Liveness: whether the process at the other end is alive, which its socket does not always tell.
+//! Liveness: whether the process at the other end is alive, which its socket does not always show.
 //!
 //! A socket hangs up once no process has its other end open. If a process forked or gave its end away, the process may
-//! be dead while the socket stays open. So a link stores the identity of the process that sent the handshake, which the
-//! kernel never uses again. A thread that waits long asks the kernel for that process. No descriptor is retained: a
-//! pidfd is opened for the sleep, and for each question.
+//! be dead while the socket stays open. So a link stores the identity of the handshake's sender, which the kernel never
+//! uses again. A thread in a long wait asks the kernel for this process. No descriptor is retained: a pidfd is opened
+//! for the sleep, and for each question.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::OnceLock;
@@ -26,8 +26,8 @@ const PROBE_EVERY: Duration = Duration::from_millis(10);
 /// takes a descriptor.
 pub(crate) const LONG: Duration = Duration::from_millis(100);
 
-/// The longest sleep that must be interruptible while this process has no free descriptor for a wake fd. After this
-/// time the thread checks itself for an interruption.
+/// The longest interruptible sleep while this process has no free descriptor for a wake fd. After this time the thread
+/// checks itself for an interruption.
 const MOMENT: Duration = Duration::from_millis(10);
 
 /// The identity of the peer's process, which sent the first packet of the link. Empty before that packet was seen, or
@@ -37,22 +37,22 @@ pub(super) struct Liveness(OnceLock<Option<Identity>>);
 
 /// The answer to the question whether the process at the other end of a link is alive.
 pub(crate) enum Watch {
-    /// The peer's process is alive. This descriptor (a pidfd) becomes readable at its death.
+    /// The peer's process is alive. This descriptor (a pidfd) becomes readable at the peer's death.
     Lives(OwnedFd),
     Died,
-    /// The kernel cannot say whether the peer's process is alive: it cannot be asked now, or did not report which
-    /// process the peer is.
+    /// The kernel cannot say whether the peer's process is alive: it cannot be asked now, or did not report the peer's
+    /// process.
     Unknown,
 }
 
 impl Liveness {
     /// Stores the identity of the peer's process, if the kernel reported its process id. Called when the peer's first
-    /// packet is seen. `inode` is the inode number of a pidfd that the kernel attached to that packet, if it did.
+    /// packet is seen. `inode` is the inode number of a pidfd attached to the packet by the kernel, if any.
     pub(super) fn began(&self, peer: Peer, inode: Option<u64>) {
         if let Some(pid) = peer.pid {
             let identity = match inode {
                 Some(inode) => Some(Identity::with_inode(pid, inode)),
-                // If the kernel cannot be asked now, the process that has this process id is taken for the peer.
+                // If the kernel cannot be asked now, the present process with this process id is taken for the peer.
                 None => Identity::of(pid).unwrap_or_else(|_| Some(Identity::unproven(pid))),
             };
             let _ = self.0.set(identity);
@@ -73,7 +73,8 @@ impl Liveness {
         }
     }
 
-    /// Returns whether the peer's process is known to be dead. `false` if it is alive, or if this is not known.
+    /// Returns whether the peer's process is known to be dead. `false` if the peer is alive, or if its state is
+    /// unknown.
     pub(super) fn is_over(&self) -> bool {
         matches!(self.look(), Watch::Died)
     }
@@ -214,8 +215,8 @@ impl Link {
     }
 
     /// Asks the kernel whether the peer is alive, if the peer may have been idle for [`PROBE_EVERY`] and this process
-    /// has not asked within that time. `news` says whether the caller, an end of the link, has noticed activity of the
-    /// peer since its last check; the call then only resets the idle timer.
+    /// has not asked meanwhile. `news` says whether the caller, an end of the link, has noticed activity of the peer
+    /// since its last check; the call then only resets the idle timer.
     pub(crate) fn probe_if_idle(&self, news: bool) {
         if news {
             self.life.idle_timer.reset();
@@ -263,7 +264,7 @@ impl Link {
         if self.is_local() || self.is_down() {
             return;
         }
-        // If this process only sends, the first packet, which identifies the peer, may still be unread.
+        // If this process only sends, the peer's identifying first packet may still be unread.
         if !self.peer.is_identified.load(Ordering::Relaxed) && self.try_lead() {
             if let Err(error) = self.knows_who_it_is()
                 && !error.passes()
@@ -363,7 +364,7 @@ mod tests {
         idle_timer.reset();
         assert_eq!(idle_timer.lasts(4 * MS), Duration::from_millis(1));
         assert_eq!(idle_timer.lasts(13 * MS), Duration::from_millis(10));
-        // A process that seldom sends probes at its first look without activity.
+        // If a process sends seldom, it probes at the first look without activity.
         idle_timer.reset();
         assert!(idle_timer.lasts(500 * MS) > PROBE_EVERY);
     }

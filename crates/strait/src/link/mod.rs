@@ -1,13 +1,14 @@
-//! Links: the connection between two processes, one socket for everything that needs the kernel.
+//! Links: the connection between two processes: one socket for everything through the kernel.
 //!
 //! Rings carry the messages. The link carries the [packets](packet) that bring memory and descriptors; a process always
-//! sends these packets before it commits the record that refers to them. The link also carries wake-ups for threads
-//! that sleep in `poll`. The death of a process shows as a hang-up of the socket.
+//! sends the packets of a record before committing the record. The link also carries wake-ups for threads that sleep in
+//! `poll`. The death of a process shows as a hang-up of the socket.
 //!
 //! A thread that needs a packet receives all packets from the socket into the [inbox](inbox::Inbox). Only one thread
 //! receives at a time, the **leader**, which may sleep in `poll` meanwhile. The other threads that wait on the link
 //! **follow**: they sleep until the leader has received something. When the leader stops leading, one of the followers
-//! leads. (If two threads received, one could take the wake-up packet of the other, which would sleep on in `poll`.)
+//! leads. (If two threads received, one thread could take the wake-up packet of the other, which would sleep on in
+//! `poll`.)
 
 mod handshake;
 mod in_flight;
@@ -56,7 +57,7 @@ use uses::{Directory, Uses};
 pub(crate) use uses::{InTransit, InUse};
 pub(crate) use wake_limiter::PAUSE;
 
-/// The link number of the one link of this process to itself. Links to other processes have higher numbers.
+/// The link number of this process's link to itself. Links to other processes have higher numbers.
 const OWN_NUMBER: u64 = 0;
 
 pub(crate) struct Link {
@@ -120,10 +121,10 @@ impl Link {
         Ok(link)
     }
 
-    /// Creates the link over `socket` to a process that has connected to a listener, and whose handshake was received
-    /// already. `peer` is that process as the kernel reported it; `name` and `features` are those of its handshake.
-    /// `memory_limit` is the most memory, in bytes, that this process maps for the link. `directory` is the state of the
-    /// lanes that belongs to the link.
+    /// Creates the link over `socket` to a process that has connected to a listener, after its handshake was received.
+    /// `peer` is the process by the kernel's report; `name` and `features` come from the handshake. `memory_limit` is
+    /// the most memory, in bytes, that this process maps for the link. `directory` is the state of the lanes that
+    /// belongs to the link.
     pub(crate) fn known(
         socket: OwnedFd,
         peer: Peer,
@@ -145,19 +146,19 @@ impl Link {
         Ok(link)
     }
 
-    /// Creates the one link of this process to itself. `directory` is the state of the lanes that belongs to the link.
+    /// Creates this process's link to itself. `directory` is the state of the lanes that belongs to the link.
     pub(crate) fn local(directory: Box<dyn Directory>) -> Arc<Self> {
         // Nothing is charged: objects sent within the process are the process's own.
         Self::new(OWN_NUMBER, Box::new(Local), Ledger::nobodys(), directory)
     }
 
-    /// Returns whether this is the one link of this process to itself ([`Link::local`]).
+    /// Returns whether this link is this process's link to itself ([`Link::local`]).
     #[inline]
     fn is_own(&self) -> bool {
         self.number == OWN_NUMBER
     }
 
-    /// Returns whether this is the link of this process to itself, which has no socket.
+    /// Returns whether this link is this process's link to itself, without a socket.
     pub(crate) fn is_local(&self) -> bool {
         self.io.socket().is_none()
     }
@@ -171,13 +172,13 @@ impl Link {
         &*self.io
     }
 
-    /// Returns whether the link was created by another process, from which this process was forked.
+    /// Returns whether the link was created by another process, before this process was forked.
     pub(crate) fn is_elsewhere(&self) -> bool {
         self.life.home.is_elsewhere()
     }
 
-    /// Returns the ledger of this link: the part of the peer's account for everything that this process holds because
-    /// of this link.
+    /// Returns the ledger of this link: the part of the peer's account for everything held by this process because of
+    /// this link.
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
@@ -199,7 +200,7 @@ impl Link {
 
 impl Drop for Link {
     /// Receives the remaining packets of a link that is dropped. Channels over another link to the same process may
-    /// need what the peer announced over this link.
+    /// need the peer's announcements over this link.
     fn drop(&mut self) {
         if self.is_elsewhere() {
             return;

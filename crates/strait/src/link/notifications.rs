@@ -1,19 +1,20 @@
-//! Notification of wait sets over a link: how a peer says for which members it has published something.
+//! Notification of wait sets over a link: how a peer names the members for which it has published something.
 //!
-//! A member has a member id on the [notification area](crate::ring::ready_bitmap) of the link on which it is armed.
-//! This process creates the area when the link gets its first member, and sends the area to the peer before any sleep
-//! word names a member id. The peer sets the member's bit in the area's ready bitmap, and sends a packet only if the
-//! area says that this process sleeps. Each thread of this process that has received from the socket **collects** the
-//! members with set bits: the thread puts these members into the queues of their wait sets. A wait set also collects
-//! before it sleeps.
+//! A member has a member id on the [notification area](crate::ring::ready_bitmap) of the link where the member is
+//! armed. This process creates the area when the link gets its first member, and sends the area to the peer before any
+//! sleep word names a member id. The peer sets the member's bit in the area's ready bitmap, and sends a packet only if
+//! the area shows that this process sleeps. Each thread of this process that has received from the socket **collects**
+//! the members with set bits: the thread puts these members into the queues of their wait sets. A wait set also
+//! collects before it sleeps.
 //!
-//! Two ends in this process need no area: a thread that publishes puts the member into the queue of its wait set.
+//! Two ends in this process need no area: the publishing thread puts the member into the queue of the member's wait
+//! set.
 //!
 //! # A peer without the area
 //!
 //! Receiving the area takes a descriptor and a mapping. A peer that lacks either, for a moment or for good, sends a
-//! packet in place of each notification, which takes neither. So as long as this process has not seen that the peer has
-//! the area, each packet begins a [round](Round): this process looks at all members of the link, a limited number at a
+//! packet in place of each notification, which takes neither. So until this process has seen that the peer has the
+//! area, each packet begins a [round](Round): this process looks at all members of the link, a limited number at a
 //! time. Until the peer has the area, no thread sleeps on its word.
 //!
 //! If the kernel refuses the packet, no thread is woken. The peer then restores the sleep word taken from the member,
@@ -44,12 +45,12 @@ use crate::ring::ready_bitmap::{self, BYTES, Collector, MEMBERS, ON_SOCKET, ON_W
 use crate::shm::{Mapping, ReadyBitmapMemory, Shareable};
 use crate::sync::unpoisoned;
 
-/// The most members that one call puts into the queues of their wait sets. The limit keeps a peer with endless
+/// The most members put into the queues of their wait sets by one call. The limit keeps a peer with endless
 /// notifications from keeping a thread busy.
 const COLLECT_LIMIT: usize = 1024;
 
-/// The most members of wait sets that one step of a round looks at, if the link has used up its budget of idle
-/// wake-ups. A round is a look, in steps, at all members that are registered on a link.
+/// The most members of wait sets in one step of a round, if the link has used up its budget of idle wake-ups. A round
+/// is a look, in steps, at all members that are registered on a link.
 const FEW_MEMBERS: usize = 64;
 
 /// A member of a wait set, as a link sees it: the object that a notification over the link reaches.
@@ -60,17 +61,17 @@ pub(crate) trait Listener: Send + Sync {
     /// Returns whether this is a member of the wait set `set`.
     fn is_in(&self, set: &dyn ListenerSet) -> bool;
 
-    /// Makes the wait set report an error of `link`, if this member is armed and waits for messages over that link.
+    /// Makes the wait set report an error of `link`, if this member is armed and waits for messages over the link.
     /// Returns whether the set will report the error for this member.
     fn report_trouble(&self, link: &InUse) -> bool;
 }
 
-/// A wait set that has members registered on a link, as the link sees it.
+/// A wait set with members registered on a link, as seen by the link.
 pub(crate) trait ListenerSet: Send + Sync {
     /// Makes a sleeping thread of this wait set look at its members once more.
     fn wake_one(&self);
 
-    /// Returns whether a thread may be asleep: in a wait on this wait set, or in an event loop that polls the set's
+    /// Returns whether a thread may be asleep: in a wait on this wait set, or in an event loop with the set's
     /// descriptor. A driver that is polling does not count.
     fn is_armed(&self) -> bool;
 
@@ -79,20 +80,20 @@ pub(crate) trait ListenerSet: Send + Sync {
 }
 
 /// The state of a link for notifications: the notification areas of this process and of the peer, and the members of
-/// wait sets that are registered on the link.
+/// wait sets registered on the link.
 #[derive(Default)]
 pub(super) struct Notifications {
-    /// The peer's notification area (shared memory with the ready bitmap and some words), in which this process sets
-    /// bits to notify the peer. Empty until the area was received.
+    /// The peer's notification area (shared memory with the ready bitmap and some words); this process sets bits there
+    /// to notify the peer. Empty until the area was received.
     theirs: OnceLock<ReadyBitmapMemory>,
-    /// This process's notification area (shared memory with the ready bitmap and some words), in which the peer sets
-    /// bits to notify this process. Empty until the link gets its first member.
+    /// This process's notification area (shared memory with the ready bitmap and some words); the peer sets bits there
+    /// to notify this process. Empty until the link gets its first member.
     ours: OnceLock<Ours>,
     members: Mutex<Members>,
     /// Whether a round is in progress: a look, in steps, at all members registered on the link. Written under the lock
     /// of `members`.
     in_round: AtomicBool,
-    /// Whether this process has seen that the peer has received its notification area, so that no new round begins.
+    /// Whether this process has seen that the peer has received the notification area. If so, no new round begins.
     /// Written under the lock of `members`.
     knows_bitmap: AtomicBool,
 }
@@ -106,17 +107,17 @@ struct Ours {
 
 #[derive(Default)]
 struct Members {
-    /// The members of wait sets that are registered on this link; the index is the member id.
+    /// The members of wait sets registered on this link; the index is the member id.
     slots: Vec<Option<Arc<dyn Listener>>>,
     /// The member ids below `slots.len()` that no member has.
     free: Vec<u32>,
-    /// The wait sets that have members registered on this link.
+    /// The wait sets with members registered on this link.
     sets: Vec<Weak<dyn ListenerSet>>,
     round: Round,
 }
 
 /// Records in this process's notification area how its threads sleep: `how` is on the socket or on the area's sleep
-/// word. If a thread slept on that word, wakes all threads there, so that each looks again.
+/// word. If a thread slept on the word, wakes all threads there, so that each looks again.
 fn announce(ours: &Ours, how: u32) {
     if ready_bitmap::announce(&ours.memory, how) {
         futex::wake_all(ours.memory.sleeping(), Scope::Shared);
@@ -153,8 +154,8 @@ impl Link {
         Ok(())
     }
 
-    /// Stores the peer's notification area, in which this process sets bits to notify the peer, and acknowledges the
-    /// area by a word in it. Fails with [`Error::BadPeer`] for a second area or a wrong size.
+    /// Stores the peer's notification area, where this process sets bits to notify the peer, and acknowledges the area
+    /// by a word in the area. Fails with [`Error::BadPeer`] for a second area or a wrong size.
     pub(super) fn learn_bitmap(&self, mapping: Arc<Mapping>) -> Result<(), Error> {
         let bitmap = ReadyBitmapMemory::new(mapping).ok_or(Error::BadPeer("a ready bitmap of impossible size"))?;
         self.notifications.theirs.set(bitmap.clone()).map_err(|_| Error::BadPeer("a second ready bitmap"))?;
@@ -181,8 +182,8 @@ impl Link {
         Ok(number as u32)
     }
 
-    /// Frees the member id `number` on this link, so that another member can get it. A notification in flight for that
-    /// id then causes an idle wake-up at most.
+    /// Frees the member id `number` on this link for another member. A notification in flight for that id then causes
+    /// an idle wake-up at most.
     pub(crate) fn unregister(&self, number: u32) {
         let mut members = unpoisoned(&self.notifications.members);
         let member = members.slots[number as usize].take();
@@ -191,9 +192,9 @@ impl Link {
         drop(member);
     }
 
-    /// Adds the wait set `set`, which has members registered on this link from now on, to the link's list. Records in
-    /// this process's notification area that this process sleeps, and wakes a thread of the set if members have been
-    /// notified already.
+    /// Adds the wait set `set`, with members registered on this link from now on, to the link's list. Records this
+    /// process as sleeping in its notification area, and wakes a thread of the set if members have been notified
+    /// already.
     pub(crate) fn add_set(&self, set: Weak<dyn ListenerSet>) {
         unpoisoned(&self.notifications.members).sets.push(set.clone());
         self.arm();
@@ -204,14 +205,15 @@ impl Link {
         }
     }
 
-    /// Removes the wait set `set`, which has no members registered on this link any more, from the link's list.
+    /// Removes the wait set `set`, now without members registered on this link, from the link's list.
     pub(crate) fn remove_set(&self, set: &dyn ListenerSet) {
         unpoisoned(&self.notifications.members).sets.retain(|known| !std::ptr::addr_eq(known.as_ptr(), set));
     }
 
-    /// Notifies the peer's member with the id `number`, after this process has published something for that member.
-    /// Returns `false` if the kernel refused a packet to a peer whose notification area this process does not have. The
-    /// caller then restores the sleep word of the peer's member, so that a later call tries again.
+    /// Notifies the peer's member with the id `number`, after this process has published something for the member.
+    /// Returns `false` if the kernel refused a packet to the peer, and this process does not have the peer's
+    /// notification area. The caller then restores the sleep word of the peer's member, so that a later call tries
+    /// again.
     pub(crate) fn notify(&self, number: u32) -> bool {
         if self.is_local() {
             let member = unpoisoned(&self.notifications.members).slots.get(number as usize).cloned().flatten();
@@ -246,9 +248,9 @@ impl Link {
         self.notifications.theirs.get()
     }
 
-    /// Sends a wake packet, which makes the peer look at all its members on this link. Used while this process cannot
-    /// receive or map the peer's notification area; needs no descriptor and no memory. Returns `false` if the kernel
-    /// refused the packet.
+    /// Sends a wake packet; the peer then looks at all its members on this link. Used while this process cannot receive
+    /// or map the peer's notification area; needs no descriptor and no memory. Returns `false` if the kernel refused
+    /// the packet.
     fn notify_by_packet(&self) -> bool {
         fault::point("before a member of a wait set is notified by a packet");
         let sent = self.wake();
@@ -267,7 +269,7 @@ impl Link {
     }
 
     /// Notes in the peer's notification area that this process has sent a packet. If a thread of the peer sleeps on the
-    /// area's sleep word, which a packet alone does not end, wakes that thread.
+    /// area's sleep word, wakes the thread; a packet alone would not wake it.
     pub(super) fn posted(&self) {
         if let Some(theirs) = self.notifications.theirs.get()
             && ready_bitmap::post(theirs)
@@ -277,7 +279,7 @@ impl Link {
     }
 
     /// Begins a round (a look, in steps, at all members registered on the link), unless this process has already seen
-    /// that the peer has its notification area. Called after a packet was received or could not be taken: without the
+    /// that the peer has the notification area. Called after a packet was received or could not be taken: without the
     /// area the peer can notify a member only by a packet.
     pub(super) fn begin_round(&self) {
         let Some(ours) = self.notifications.ours.get().filter(|_| !self.notifications.knows_bitmap.load(Acquire))
@@ -304,8 +306,8 @@ impl Link {
         self.collect_notified();
     }
 
-    /// Puts the members that the peer has notified into the queues of their wait sets, at most [`COLLECT_LIMIT`] of
-    /// them. Later calls handle the rest.
+    /// Puts up to [`COLLECT_LIMIT`] members notified by the peer into the queues of their wait sets. Later calls handle
+    /// the rest.
     fn collect_notified(&self) {
         let Some(ours) = self.notifications.ours.get() else { return };
         let mut collector = unpoisoned(&ours.collector);
@@ -335,14 +337,14 @@ impl Link {
         }
     }
 
-    /// Returns whether a call of [`Link::collect`] has something to do: the peer has notified members that are not in
-    /// the queues of their wait sets yet, or a round is in progress.
+    /// Returns whether a call of [`Link::collect`] has something to do: the peer has notified members outside of the
+    /// queues of their wait sets, or a round is in progress.
     pub(crate) fn has_notified(&self) -> bool {
         self.notifications.ours.get().is_some_and(|ours| self.is_in_round() || !unpoisoned(&ours.collector).is_empty())
     }
 
-    /// Records in this process's notification area that its threads sleep on the socket, so that the peer sends a
-    /// packet with its next notification. The caller then checks [`has_notified`](Self::has_notified).
+    /// Records in this process's notification area that threads sleep on the socket, so that the peer sends a packet
+    /// with the next notification. The caller then checks [`has_notified`](Self::has_notified).
     pub(crate) fn arm(&self) {
         if let Some(ours) = self.notifications.ours.get() {
             announce(ours, ON_SOCKET);
@@ -371,19 +373,19 @@ impl Link {
         Some(ours.memory.clone())
     }
 
-    /// Returns whether this process's notification area has the peer's note that a packet was sent. [`Link::take_post`]
+    /// Returns whether this process's notification area has the peer's note of a sent packet. [`Link::take_post`]
     /// clears the note.
     pub(crate) fn has_post(&self) -> bool {
         self.notifications.ours.get().is_some_and(|ours| ready_bitmap::has_post(&ours.memory))
     }
 
-    /// Returns whether the peer has noted in this process's notification area that it sent a packet, and clears the
-    /// note. If `true`, the caller receives the packet.
+    /// Returns whether this process's notification area has the peer's note of a sent packet, and clears the note. If
+    /// `true`, the caller receives the packet.
     pub(crate) fn take_post(&self) -> bool {
         self.notifications.ours.get().is_some_and(|ours| ready_bitmap::take_post(&ours.memory))
     }
 
-    /// Ends a sleep on the sleep word of this process's notification area that [`Link::arm_on_word`] began. The thread
+    /// Ends a sleep on the sleep word of this process's notification area, begun by [`Link::arm_on_word`]. The thread
     /// must no longer count as asleep. Returns whether the word has changed since then: the peer or another thread of
     /// this process woke the thread.
     pub(crate) fn leave_word(&self) -> bool {
@@ -394,7 +396,7 @@ impl Link {
     }
 
     /// Puts notified members into the queues of their wait sets. If a wait set with members on this link sleeps, also
-    /// records in the notification area again that this process sleeps. Called after a receive from the socket and
+    /// records this process as sleeping in the notification area again. Called after a receive from the socket and
     /// after a sleep on the area's sleep word: see the head of this file.
     pub(super) fn answer_notifications(&self) {
         if self.notifications.ours.get().is_none() {
@@ -412,7 +414,7 @@ impl Link {
         }
     }
 
-    /// Wakes a sleeping thread of each wait set with members on this link, so that the thread looks once more.
+    /// Wakes a sleeping thread of each wait set with members on this link, for one more look.
     pub(super) fn wake_sets(&self) {
         for set in self.sets() {
             set.wake_one();
@@ -430,7 +432,7 @@ impl Link {
         unpoisoned(&self.notifications.members).sets.iter().filter_map(Weak::upgrade).collect()
     }
 
-    /// Returns up to [`FEW_MEMBERS`] members of the wait set `set` that are registered on this link. Searches the first
+    /// Returns up to [`FEW_MEMBERS`] members of the wait set `set` registered on this link. Searches the first
     /// [`COLLECT_LIMIT`] member ids only.
     pub(crate) fn some_members_of(&self, set: &dyn ListenerSet) -> Vec<Arc<dyn Listener>> {
         let members = unpoisoned(&self.notifications.members);
@@ -438,7 +440,7 @@ impl Link {
         here.filter(|member| member.is_in(set)).take(FEW_MEMBERS).cloned().collect()
     }
 
-    /// Puts all armed members that are registered on this link into the queues of their wait sets.
+    /// Puts all armed members registered on this link into the queues of their wait sets.
     pub(super) fn notify_all(&self) {
         for member in unpoisoned(&self.notifications.members).slots.iter().flatten() {
             member.notify();
@@ -487,7 +489,7 @@ pub(crate) mod tests {
         links
     }
 
-    /// Returns a link whose peer has sent a handshake and closed its socket, with neither noticed yet.
+    /// Returns a link to a peer that has sent a handshake and closed its socket, with neither noticed yet.
     pub(crate) fn hung_up() -> InUse {
         let [link, peer] = pair();
         peer.send_handshake(ANONYMOUS).unwrap();

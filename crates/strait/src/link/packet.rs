@@ -31,26 +31,25 @@ use crate::error::Refusal;
 /// The size of every packet in bytes.
 pub(crate) const PACKET: usize = 48;
 
-/// The versions of the link protocol that this build speaks. Two processes can connect if they have a version in
+/// The versions of the link protocol supported by this build. Two processes can connect if they have a version in
 /// common. Packets are in the lowest version; feature bits in the handshake announce the additions of later builds.
 pub(crate) const VERSIONS: Versions = Versions { lowest: 2, highest: 2 };
 
-/// Feature bit of a process that accepts blocks (shared memory for large messages) that several messages share. A
-/// message to a peer without this feature has a block of its own.
+/// Feature bit of a process that accepts blocks (shared memory for large messages) with several messages. A message to
+/// a peer without this feature has a block of its own.
 pub(crate) const SHARES_BLOCKS: u64 = 2;
 
-/// Feature bit of a process that knows the packet *retire*, by which the maker of an arena says that it takes no more
-/// lanes from the arena.
+/// Feature bit of a process that knows the packet *retire*: the maker of an arena takes no more lanes from the arena.
 pub(crate) const RETIRES_ARENAS: u64 = 4;
 
-/// The feature bits that this process sends in its handshake.
+/// The feature bits in this process's handshake.
 pub(crate) const FEATURES: u64 = SHARES_BLOCKS | RETIRES_ARENAS;
 
 /// A constant in the upper 32 bits of the first field of open packets, handshakes, refusals and connect requests.
 /// [`Packet::decode`] returns `None` for such a packet without this constant.
 const MAGIC: u64 = 0x5354_5254 << 32;
 
-/// The position of the bit, in the last word of a message's packet, that says that the packet brings a handle table.
+/// The position of the bit, in the last word of a message's packet, for a handle table in the packet.
 const TABLE: u32 = 8;
 
 /// The position of the lowest bit of the highest version in the last word of a handshake packet. The bits below
@@ -85,13 +84,13 @@ impl Versions {
 pub(crate) enum PayloadMemory {
     /// No memory: the payload is in the ring, or in a block that the receiver has.
     None,
-    /// A block (shared memory that holds large messages), to which records refer by this number.
+    /// A block (shared memory for large messages); records refer to the block by this number.
     Block(u64),
-    /// Sealed memory that holds the payload of this message only.
+    /// Sealed memory with the payload of this message only.
     Sealed,
 }
 
-/// A decoded packet on the socket of a link: its kind and fields, without its attachments.
+/// A decoded packet on the socket of a link: kind and fields, without attachments.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Packet {
     /// The open packet: brings the first ring of a link, which the sender of the packet writes, and so opens the first
@@ -108,39 +107,39 @@ pub(crate) enum Packet {
     /// too many for one packet. With `count` 0, no packet of that message follows, and the descriptors sent ahead are
     /// void.
     Ahead { token: u128, count: u32 },
-    /// The wake packet, without attachments: wakes a thread of the receiver that sleeps on the socket, so that the
-    /// thread looks for messages and room.
+    /// The wake packet, without attachments: wakes a thread of the receiver asleep on the socket; the thread then looks
+    /// for messages and room.
     Wake,
-    /// The handshake, the first packet of each side: the random name of the sending process, its versions and its
-    /// features.
+    /// The handshake, the first packet of each side: the random name, the versions and the features of the sending
+    /// process.
     Handshake { name: u128, versions: Versions, features: u64 },
-    /// The packet that refuses the connection, with a reason and the versions that the sender speaks. No packet of the
-    /// sender follows.
+    /// The packet that refuses the connection, with a reason and the sender's versions. No packet of the sender
+    /// follows.
     Refuse { reason: u64, versions: Versions },
     /// The connect request: asks a listener to accept the process that sends the packet. `token` is the token of an
     /// invitation, or 0 if there is none. `link` is the number by which both processes name the new link; `reuses` is
     /// the number of a link that the sender has to the listener's process and keeps until the answer, or 0.
     Connect { token: u128, link: u64, reuses: u64 },
-    /// The accept packet: by it the listener accepts the receiver of the packet, which has sent a connect request.
-    /// `lane` is the name of the channel's lane, if the channel is on the link that the connect request named. Otherwise
-    /// the socket becomes a new link.
+    /// The accept packet: the listener accepts the receiver of the packet, the sender of the connect request. `lane` is
+    /// the name of the channel's lane, if the channel is on the link that the connect request named. Otherwise the
+    /// socket becomes a new link.
     Accept { lane: Option<[u64; 2]> },
     /// The packet that introduces a third process, to which the receiver may have no link: carries a socket to that
     /// process. Later packets name that process by `number`. `name` and `inode` identify the process as the sender of
     /// the packet knows it: the name in its handshake and the inode number of its pidfd, each 0 if the sender does not
     /// know it.
     Introduce { number: u64, name: u128, inode: u64 },
-    /// The packet by which the maker of an arena says that it takes no more lanes from the arena. `number` is that of the
-    /// arena, and `lanes` is the number of lanes there that records of the sender name, or have named.
+    /// The packet by which the maker of an arena announces that it takes no more lanes from the arena. `number` is the
+    /// number of the arena, and `lanes` is the number of lanes there named in present or past records of the sender.
     Retire { number: u64, lanes: u64 },
     /// The packet that brings the memory of an arena with `lanes` lanes, of `cells` cells for each ring. `with` says
     /// which process holds the other ends of the lanes. `number` and `token` name the arena.
     Arena { token: u128, number: u64, lanes: u32, cells: u32, with: u64 },
-    /// The packet that revokes the attachments for the ring with this token that are still in the receiver's inbox. No
+    /// The packet that revokes the remaining attachments in the receiver's inbox for the ring with this token. No
     /// record will refer to these attachments.
     Retract { token: u128 },
-    /// The packet that brings the sender's notification area, the memory in which the receiver notifies members of the
-    /// sender's wait sets.
+    /// The packet with the sender's notification area, the memory where the receiver notifies members of the sender's
+    /// wait sets.
     ReadyBitmap,
 }
 
@@ -185,7 +184,7 @@ impl Packet {
         }
     }
 
-    /// Returns the number of descriptors that travel with this packet as attachments.
+    /// Returns the number of descriptors attached to this packet.
     pub(crate) fn descriptors(&self) -> u32 {
         self.handles().saturating_add(self.memories() as u32)
     }
@@ -204,7 +203,7 @@ impl Packet {
         }
     }
 
-    /// Returns how many handles of a message this packet brings, which are descriptors of any kind.
+    /// Returns how many handles of a message (descriptors of any kind) this packet brings.
     pub(crate) fn handles(&self) -> u32 {
         match *self {
             Self::Message { handles, .. } | Self::Ahead { count: handles, .. } => handles,
@@ -306,12 +305,12 @@ impl Packet {
 }
 
 impl Refusal {
-    /// Creates the refusal of a peer that speaks only the versions `theirs`, none of which this process speaks.
+    /// Creates the refusal of a peer with the versions `theirs`, none in common with this process.
     pub(crate) fn version(theirs: Versions) -> Self {
         Self::Version { ours: (VERSIONS.lowest, VERSIONS.highest), theirs: (theirs.lowest, theirs.highest) }
     }
 
-    /// Returns the packet that tells the peer of this refusal and its reason.
+    /// Returns the packet for the peer with this refusal and its reason.
     pub(crate) fn packet(self) -> Packet {
         let reason = match self {
             Self::Unknown => 0,
@@ -323,8 +322,8 @@ impl Refusal {
         Packet::Refuse { reason, versions: VERSIONS }
     }
 
-    /// Decodes the reason from a packet by which the peer refuses this process. `reason` 1 means that the peer speaks
-    /// only `versions`, none of which this process speaks. Unknown values become [`Refusal::Unknown`].
+    /// Decodes the reason from a packet by which the peer refuses this process. `reason` 1 means that the peer's
+    /// `versions` have none in common with this process. Unknown values become [`Refusal::Unknown`].
     pub(crate) fn heard(reason: u64, versions: Versions) -> Self {
         match reason {
             1 => Self::version(versions),

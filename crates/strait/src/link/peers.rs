@@ -37,7 +37,7 @@ use crate::wake::condvar::Condvar;
 pub(crate) struct Process {
     /// The random name in the handshake of the process.
     name: u128,
-    /// The process id, which the kernel may give to another process once this one has ended.
+    /// The process id, which the kernel may give to another process once this process has ended.
     pid: u32,
     /// The inode number of the process's pidfd, which no other process ever has. `None` if the kernel did not give the
     /// number.
@@ -45,8 +45,8 @@ pub(crate) struct Process {
 }
 
 impl Process {
-    /// Returns the identity of the process `peer` with this name in its handshake and this inode number of its pidfd.
-    /// `None` if it gave no name, or if the kernel did not report its process id.
+    /// Returns the identity of the process `peer` with this name in the handshake and this inode number of the pidfd.
+    /// `None` if the peer gave no name, or if the kernel did not report its process id.
     pub(crate) fn new(name: u128, peer: Peer, inode: u64) -> Option<Self> {
         let pid = peer.pid.filter(|_| name != ANONYMOUS)?;
         Some(Self { name, pid, inode: Some(inode) })
@@ -73,8 +73,8 @@ fn links() -> &'static Mutex<BTreeMap<Process, Vec<Weak<Link>>>> {
     LINKS.get()
 }
 
-/// Returns the list of all links of this process to other processes, by their numbers. A link that is being dropped is
-/// in the list until the link has passed on the announcements of its peer ([`forget`]).
+/// Returns the list of all links of this process to other processes, by their numbers. A link that is being dropped
+/// stays in the list until it has passed on the announcements of its peer ([`forget`]).
 fn all() -> &'static Mutex<BTreeMap<u64, Weak<Link>>> {
     static ALL: PerProcess<Mutex<BTreeMap<u64, Weak<Link>>>> = PerProcess::new(Mutex::default);
     ALL.get()
@@ -86,7 +86,7 @@ fn forgotten() -> &'static Condvar {
     FORGOTTEN.get()
 }
 
-/// What a thread knows while it is in the destructor of a link.
+/// The state of a thread in the destructor of a link.
 #[derive(Default)]
 struct Dropping {
     /// The numbers of the links in whose destructors the thread is.
@@ -99,12 +99,12 @@ thread_local! {
     static DROPPING: RefCell<Dropping> = const { RefCell::new(Dropping { links: Vec::new(), patience: None }) };
 }
 
-/// The longest time for which a thread that is in the destructor of a link waits, in all its waits together, for links
-/// that other threads drop: 400 ms. Two such threads may wait for each other.
+/// The longest time for which a thread in the destructor of a link waits, in all its waits together, for links dropped
+/// by other threads: 400 ms. Two such threads may wait for each other.
 const PATIENCE: Duration = Duration::from_millis(400);
 
-/// The longest time for which one look through the sockets of all links waits for other threads that receive: 400 ms.
-/// Such a thread needs some microseconds, unless it waits for a processor.
+/// The longest time for which a look through the sockets of all links waits for other receiving threads: 400 ms. Such a
+/// thread needs some microseconds, unless it waits for a processor.
 const HEARING: Duration = Duration::from_millis(400);
 
 /// Adds the new link `link` to the list of all links of this process to other processes.
@@ -118,7 +118,7 @@ thread_local! {
     pub(super) static MEANWHILE: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) };
 }
 
-/// Lists the link with this number as one that is being dropped. Only for tests.
+/// Lists the link with this number among the links that are being dropped. Only for tests.
 #[cfg(test)]
 pub(crate) fn list_as_dropped(number: u64) {
     unpoisoned(all()).insert(number, Weak::new());
@@ -136,7 +136,7 @@ pub(crate) fn forget(number: u64) {
 /// Calls `step`, a part of the destructor of the link `link`, and then removes the link from the list of all links and
 /// from the peer table, because an entry retains the memory of its link.
 pub(crate) fn while_dropping(link: &Link, step: impl FnOnce()) {
-    /// Says that this thread is not in the destructor of the link any more, also if the program's code has panicked there.
+    /// Notes that this thread has left the destructor of the link, also if the program's code has panicked there.
     struct Dropped<'a>(&'a Link);
     impl Drop for Dropped<'_> {
         fn drop(&mut self) {
@@ -165,8 +165,8 @@ pub(crate) fn while_dropping(link: &Link, step: impl FnOnce()) {
     }
 }
 
-/// Waits until each link that another thread is dropping now has passed on its peer's announcements, or until the
-/// deadline. A thread that is in the destructor of a link itself waits for [`PATIENCE`] at most.
+/// Waits until each link in the destructor in another thread has passed on its peer's announcements, or until the
+/// deadline. If this thread is in the destructor of a link itself, it waits for [`PATIENCE`] at most.
 pub(crate) fn await_dropped(deadline: Deadline) {
     let mut all_links = unpoisoned(all());
     if all_links.values().all(|link| link.strong_count() > 0) {
@@ -189,7 +189,7 @@ pub(crate) fn await_dropped(deadline: Deadline) {
     }
 }
 
-/// Returns all links of this process to other processes that still exist.
+/// Returns all existing links of this process to other processes.
 pub(crate) fn all_there_are() -> Vec<Arc<Link>> {
     unpoisoned(all()).values().filter_map(Weak::upgrade).collect()
 }
@@ -211,14 +211,14 @@ pub(crate) fn links_to_inode(inode: u64) -> Vec<Arc<Link>> {
     known.flat_map(|(_, links)| links).filter_map(Weak::upgrade).collect()
 }
 
-/// Returns all links of this process to the peer process `process` that still exist, the oldest first.
+/// Returns all existing links of this process to the peer process `process`, the oldest first.
 pub(crate) fn links_to(process: Process) -> Vec<Arc<Link>> {
     unpoisoned(links()).get(&process).into_iter().flatten().filter_map(Weak::upgrade).collect()
 }
 
 /// Receives the packets in the sockets of all links of this process. If another thread is the leader of a link, waits
-/// until that thread has received what is in the socket, for about [`HEARING`] at most for all links together. The caller
-/// must be the leader of no link, and must hold no lock of a link and not the lock of the mailbox.
+/// until the leader has emptied the socket, for about [`HEARING`] at most for all links together. The caller must be
+/// the leader of no link, and must hold no lock of a link and not the lock of the mailbox.
 pub(crate) fn drain_all() {
     let until = Deadline::after(HEARING);
     each_there_is(|link| link.drain_or_follow(until));
@@ -227,9 +227,9 @@ pub(crate) fn drain_all() {
 /// The most rounds of [`each_there_is`].
 const ROUNDS: usize = 16;
 
-/// Calls `each`, which receives from a link, with all links of this process to other processes, and then with those that
-/// were introduced meanwhile, for at most [`ROUNDS`] rounds. A packet in one socket may introduce a link in whose socket
-/// the handshake of a known process waits.
+/// Calls `each`, which receives from a link, with all links of this process to other processes, and then with those
+/// that were introduced meanwhile, for at most [`ROUNDS`] rounds. A packet in one socket may introduce a link with the
+/// unread handshake of a known process.
 fn each_there_is(mut each: impl FnMut(&Link)) {
     let mut newest = 0;
     for _ in 0..ROUNDS {
@@ -245,8 +245,8 @@ pub(crate) fn is_alone() -> bool {
     unpoisoned(all()).values().all(|link| link.strong_count() == 0)
 }
 
-/// Returns the name that this process gives in its handshakes: a random number, drawn at the first call. Every later
-/// call returns that number. Fails if the kernel gives no random number.
+/// Returns the name in this process's handshakes: a random number, drawn at the first call. Every later call returns
+/// that number. Fails if the kernel gives no random number.
 pub(crate) fn own_name() -> Result<u128, Error> {
     static NAME: PerProcess<OnceLock<u128>> = PerProcess::new(OnceLock::new);
     let own = NAME.get();
@@ -259,7 +259,7 @@ pub(crate) fn own_name() -> Result<u128, Error> {
     }
 }
 
-/// A process as an introducer identifies it in the packet that introduces the process. It may be a lie.
+/// The identity of a process in an introducer's packet. It may be a lie.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct ClaimedProcess {
     /// The random name of the process; 0 if the introducer does not know it.
@@ -269,7 +269,7 @@ pub(crate) struct ClaimedProcess {
 }
 
 impl ClaimedProcess {
-    /// Returns the claim by which this process introduces the process `process` to another one.
+    /// Returns the claim by which this process introduces the process `process` to another process.
     pub(crate) fn of(process: Option<Process>) -> Self {
         let none = Self { name: ANONYMOUS, inode: 0 };
         process.map_or(none, |process| Self { name: process.name, inode: process.inode.unwrap_or(0) })
@@ -287,7 +287,7 @@ impl ClaimedProcess {
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 enum Introducer {
     Process(Process),
-    /// A process whose identity is not known, at the other end of the link with this number.
+    /// A process with unknown identity, at the other end of the link with this number.
     Unknown(u64),
 }
 
@@ -304,8 +304,8 @@ enum Introducers {
     Anyone,
 }
 
-/// The most introducers of one link that this process tells apart. A peer can make a chain of introductions, and so as
-/// many introducers, as long as it likes.
+/// The most distinguished introducers of one link. A peer can make a chain of introductions, and so as many
+/// introducers, as long as it likes.
 const MOST_INTRODUCERS: usize = 64;
 
 impl Introducers {
@@ -353,8 +353,8 @@ pub(crate) struct PeerEntry {
 }
 
 /// Returns the link over which this process announces an arena to one process in which both ends of each lane are, if
-/// the two given links lead to one process. Receives that process's handshakes first, if they are in the sockets. Returns
-/// `None` if the links lead to two processes, or if it is not known where one of them leads.
+/// the two given links lead to one process. Receives the process's handshakes first, if they are in the sockets.
+/// Returns `None` if the links lead to two processes, or if the process of a link is unknown.
 ///
 /// For one of the two links, the word of its introducer decides if the peer's handshake has not come yet: the peer sends
 /// it only when it uses the link. If the introducer has lied, it has made a lane whose other end never comes. This harms
@@ -470,8 +470,8 @@ impl Link {
         self.siblings().into_iter().find(is_up).unwrap_or_else(|| self.clone())
     }
 
-    /// Receives the packets in the sockets of all links, so that this process knows the handshakes of its peers.
-    /// Returns a temporary error if the packets of some link could not be received now.
+    /// Receives the packets in the sockets of all links, to learn the handshakes of the peers. Returns a temporary
+    /// error if the packets of some link could not be received now.
     pub(crate) fn hear_all() -> Result<(), Error> {
         let mut heard = Ok(());
         each_there_is(|link| {

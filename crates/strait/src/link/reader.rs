@@ -1,5 +1,5 @@
 //! The reader of a link: one thread at a time, the **leader**, receives the packets in the socket into the
-//! [inbox](super::inbox::Inbox), for all threads that wait on the link.
+//! [inbox](super::inbox::Inbox), for all threads waiting on the link.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -21,8 +21,8 @@ use crate::sync::unpoisoned;
 use crate::wake::condvar::Condvar;
 use crate::wake::interrupt::{Interruption, Sleepers};
 
-/// The most packets and descriptors, counted together, that one call receives from a socket, so that a peer with
-/// endless packets cannot keep a thread busy.
+/// The most packets and descriptors, counted together, received by one call from a socket. So a peer with endless
+/// packets cannot keep a thread busy.
 pub(super) const DRAIN_LIMIT: usize = 1024;
 
 /// The number of packets and descriptors, counted together, after which a fetch of an attachment gives up. The sender
@@ -42,15 +42,15 @@ const FOLLOW: Duration = Duration::from_millis(10);
 /// stopped until then, so that the leader could not run.
 const AFTER_STOP: Duration = Duration::from_millis(10);
 
-/// The longest time that a wait set, or a sender that waits for room, waits for the leader (the thread that receives)
-/// to receive the packets in the socket.
+/// The longest time for which a wait set, or a sender waiting for room, waits for the leader (the receiving thread) to
+/// receive the packets in the socket.
 pub(super) const MOMENT: Duration = Duration::from_millis(1);
 
-/// The error for a peer whose packet arrives without the memory or socket that the packet should bring.
+/// The error for a packet without the memory or socket that the packet should bring.
 pub(crate) const MISSING: Error = Error::BadPeer("a reference to memory that did not arrive");
 
-/// The state of a link's leader: the one thread that receives from the socket on behalf of all threads that wait for
-/// the link. There is no leader, or the leader sleeps, or the leader receives.
+/// The state of a link's leader: the one thread that receives from the socket on behalf of all threads waiting for the
+/// link. There is no leader, or the leader sleeps, or the leader receives.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Leader {
     None,
@@ -65,7 +65,7 @@ pub(super) struct Reader {
     /// and when the link goes down or a wait is interrupted.
     turn: Condvar,
     /// The number of followers that wait on `turn`, written under the lock of `leader`. If it is 0, the leader saves
-    /// the system call that would notify followers.
+    /// the system call for notifying followers.
     followers: AtomicUsize,
     /// How often a leader has found no packet left in the socket. One leader counts at most once.
     emptied: AtomicUsize,
@@ -201,7 +201,7 @@ impl Link {
     pub(super) fn leave(&self) {
         let mut leader = unpoisoned(&self.reader.leader);
         *leader = Leader::None;
-        // A thread that begins to follow from here on sees that there is no leader.
+        // From here on, a new follower sees that there is no leader.
         let followed = self.reader.followers.load(Ordering::Relaxed) > 0;
         drop(leader);
         if followed {
@@ -241,8 +241,8 @@ impl Link {
     }
 
     /// Receives packets into the inbox until there are none or `enough` returns `true`. Returns `true` only if
-    /// [`drain_limit`](Self::drain_limit) was reached before that, so that packets may be left in the socket. After a
-    /// permanent error the link is down. Only the leader may call this.
+    /// [`drain_limit`](Self::drain_limit) was reached before; then packets may be left in the socket. After a permanent
+    /// error the link is down. Only the leader may call this.
     pub(super) fn receive_all(&self, enough: impl FnMut(&mut Inbox) -> bool) -> Result<bool, Error> {
         let received = self.receive_until(enough);
         self.reader.stuck.store(received.is_err(), Ordering::Relaxed);
@@ -250,7 +250,7 @@ impl Link {
             if !error.passes() {
                 self.fail(error);
             }
-            // Behind the packet that cannot be taken now, another packet may wait that would have woken a member.
+            // Behind the stuck packet, another packet may wait that would have woken a member.
             self.begin_round();
         }
         received
@@ -294,8 +294,8 @@ impl Link {
         false
     }
 
-    /// Processes a received packet with its attachments, and removes it from the socket. After a temporary error
-    /// nothing has changed, and the packet stays in the socket.
+    /// Processes a received packet with its attachments, and removes the packet from the socket. After a temporary
+    /// error nothing has changed, and the packet stays in the socket.
     ///
     /// No thread closes a descriptor of the packet before the packet is removed. Otherwise the removal would be the
     /// last close, and the sender could make that close take any time. So this thread holds its descriptors back until
@@ -321,7 +321,7 @@ impl Link {
                 self.directory.learn(self, packet, attachments)
             }
             Packet::Wake => {
-                // If a thread wakes and has something to do, that thread corrects this count.
+                // If a thread wakes and has something to do, the thread corrects this count.
                 self.woken_for_nothing();
                 Ok(())
             }
@@ -368,16 +368,16 @@ impl Link {
         }
     }
 
-    /// Takes from the inbox an attachment that the peer sent before the record that refers to it. Calls `find`, and
-    /// receives packets until `find` returns the attachment. Returns `None` if `find` has returned nothing and there
-    /// are no more packets, or after some [`FETCH_LIMIT`] packets.
+    /// Takes an attachment, sent by the peer before its record, from the inbox. Calls `find`, and receives packets
+    /// until `find` returns the attachment. Returns `None` if `find` has returned nothing and there are no more
+    /// packets, or after some [`FETCH_LIMIT`] packets.
     pub(crate) fn fetch<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(FETCH_LIMIT, find)
     }
 
-    /// Takes from the inbox an item to which no record refers and which the peer sends before everything else, such as
-    /// the peer's open packet. Works like [`Link::fetch`], but if the link has used up its budget of idle wake-ups,
-    /// receives only as many packets as [`drain_limit`](Self::drain_limit) allows.
+    /// Takes an item without a record from the inbox, sent by the peer before everything else, such as the peer's open
+    /// packet. Works like [`Link::fetch`], but if the link has used up its budget of idle wake-ups, receives only as
+    /// many packets as [`drain_limit`](Self::drain_limit) allows.
     pub(crate) fn fetch_first<T>(&self, find: impl FnMut(&mut Inbox) -> Option<T>) -> Result<Option<T>, Error> {
         self.fetch_among(if self.is_over_wake_limit() { 0 } else { FETCH_LIMIT }, find)
     }
@@ -481,7 +481,7 @@ impl Link {
 }
 
 impl Sleepers for Link {
-    /// Wakes the followers of this link, so that each checks the condition for which it waits.
+    /// Wakes the followers of this link, so that each checks its condition.
     fn wake_followers(&self) {
         // Under the lock, or a follower that has just checked would miss the notification.
         let _leader = unpoisoned(&self.reader.leader);
@@ -507,7 +507,7 @@ mod tests {
     use crate::os::socket::{Readiness, Sent};
     use crate::quota::Amounts;
 
-    /// The transport of a link whose peer has sent one packet. Like a socket, the transport holds the packet's only
+    /// The transport of a link with one packet from the peer. Like a socket, the transport holds the packet's only
     /// descriptor, the writing end of a pipe, until the packet is removed.
     struct OnePacket {
         incoming: Mutex<Option<Incoming>>,
@@ -566,7 +566,7 @@ mod tests {
         (Link::new(1, Box::new(io), ledger.clone(), Box::<LaneDirectory>::default()), ledger, was_closed)
     }
 
-    /// Shows that a thread which waits for a leader goes on once the leader has found the socket empty, although the leader
+    /// Shows that a thread waiting for a leader goes on once the leader has found the socket empty, although the leader
     /// never stops leading. The leader may have looked for the first time before the other thread began to wait.
     #[test]
     fn a_thread_waits_until_the_leader_has_found_the_socket_empty() {

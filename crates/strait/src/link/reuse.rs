@@ -1,14 +1,14 @@
-//! Links that serve several connects: a process that connects to a process to which an earlier connect has made a link
-//! gets its channel on that link.
+//! Links that serve several connects: if an earlier connect has made a link between two processes, a later connect gets
+//! its channel on the existing link.
 //!
-//! The connecting process looks for such a link to the process that listens, and keeps the link until it has the answer.
+//! The connecting process looks for such a link to the listening process, and keeps the link until the answer arrives.
 //! Its connect request names the link by a number, which the request of the earlier connect has fixed. The listener
 //! first checks the policy and the token on the new socket, as always. If it knows a link of this number to the process
 //! that asks, and the link has the same terms on its side, it makes a lane there and names the lane in its answer. In
 //! every other case the new socket becomes a link.
 //!
-//! A number alone gives nothing: each of the two processes looks for it only among its links to the process that the
-//! kernel reports for the new socket.
+//! A number alone gives nothing: each of the two processes looks for the link only among its links to the other process
+//! by the kernel's report for the new socket.
 
 use std::os::fd::BorrowedFd;
 use std::sync::Arc;
@@ -19,11 +19,11 @@ use crate::os::process;
 use crate::os::socket::credentials;
 use crate::peer::Peer;
 
-/// The settings of one side of a link that its channels share. Two channels can be on one link only if their options
-/// agree in these.
+/// The settings of one side of a link, shared by its channels. Two channels can be on one link only if these options
+/// agree.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Terms {
-    /// The most memory, in bytes, that this process maps for the link.
+    /// The most memory, in bytes, mapped by this process for the link.
     pub(crate) memory: usize,
     /// Whether this process accepts the handles of messages.
     pub(crate) accepts_descriptors: bool,
@@ -50,16 +50,16 @@ pub(crate) struct Request {
 }
 
 impl Link {
-    /// Notes that a connect with these terms made the link, and that the two processes name it by `number`. With 0, no
-    /// further connect uses the link.
+    /// Notes that a connect with these terms made the link, known to both processes by `number`. With 0, no further
+    /// connect uses the link.
     pub(crate) fn was_connected(&self, number: u64, terms: Terms) {
         if number != 0 {
             let _ = self.peer.made_by.set(MadeBy { number, terms });
         }
     }
 
-    /// Returns a link for a connect over `socket`, and the number of the link: a link to the process that listens, made
-    /// by a connect with these terms on this side. `None` if there is none, and if the process that listens is this one.
+    /// Returns a link for a connect over `socket`, and the number of the link: a link to the listening process, made by
+    /// a connect with these terms on this side. `None` if there is no such link, and if this process is listening.
     pub(crate) fn for_connect(socket: BorrowedFd<'_>, terms: Terms) -> Option<(InUse, u64)> {
         if peers::is_alone() {
             return None;
@@ -72,8 +72,8 @@ impl Link {
         Some((link.in_use_still()?, number))
     }
 
-    /// Returns the link that `request` names, for the listener that got the request over `socket` from the process
-    /// `peer`, and that has these terms. `None` if there is no such link; then the socket becomes a new link.
+    /// Returns the link named by `request`, for a listener with these terms that got the request over `socket` from the
+    /// process `peer`. `None` if there is no such link; then the socket becomes a new link.
     pub(crate) fn for_request(socket: BorrowedFd<'_>, peer: Peer, request: &Request, terms: Terms) -> Option<InUse> {
         if request.reuses == 0 {
             return None;

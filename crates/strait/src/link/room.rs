@@ -1,4 +1,4 @@
-//! Room for packets: what keeps a packet from being sent, and how to wait for that.
+//! Room for packets: the reasons that keep a packet from being sent, and how to wait for their end.
 
 use std::sync::Weak;
 use std::time::{Duration, Instant};
@@ -15,7 +15,7 @@ use crate::sync::unpoisoned;
 use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
 
-/// The longest time that a call waits to send one of the first packets of a link.
+/// The longest wait of a call for sending a first packet of a link.
 const FIRST: Duration = Duration::from_millis(100);
 
 /// The reason why a packet cannot be sent over a link now: the socket is full, or the kernel refuses the packet.
@@ -37,8 +37,7 @@ impl SocketBlockedOn {
         }
     }
 
-    /// Returns the socket events for which a sender sleeps whose packet is blocked for this reason: readable, or
-    /// readable and writable.
+    /// Returns the socket events for the sleep of a sender blocked for this reason: readable, or readable and writable.
     fn interest(self) -> Interest {
         match self {
             Self::Room => Interest::Any,
@@ -46,8 +45,8 @@ impl SocketBlockedOn {
         }
     }
 
-    /// Returns the longest time that a sender whose packet is blocked for this reason sleeps before its next attempt.
-    /// `backoff` lets that time grow while the socket is full.
+    /// Returns the longest sleep of a sender blocked for this reason, before the next attempt. `backoff` lets that time
+    /// grow while the socket is full.
     fn slice(self, backoff: &mut PollBackoff) -> Duration {
         match self {
             Self::Room => backoff.next(),
@@ -203,9 +202,8 @@ impl Link {
         self.send_what_is_left().unwrap_or(Some(SocketBlockedOn::Kernel))
     }
 
-    /// Returns the socket events for which the leader (the thread that receives) sleeps, and the time of the end of
-    /// that sleep. If packets are still unsent, the leader wakes up early to send them, because the peer may wait for
-    /// them.
+    /// Returns the socket events for the sleep of the leader (the receiving thread), and the time of the end of the
+    /// sleep. If packets are still unsent, the leader wakes up early to send them, because the peer may wait for them.
     pub(super) fn until_all_is_sent(&self, deadline: Deadline) -> (Interest, Deadline) {
         match self.unsent() {
             None => (Interest::Readable, deadline),
@@ -249,8 +247,8 @@ impl Link {
         }
     }
 
-    /// Sends a wake packet, which wakes threads that sleep on the socket in the peer's process. If the socket is full,
-    /// no packet is needed: a full socket is readable, so no thread sleeps on it.
+    /// Sends a wake packet, for threads asleep on the socket in the peer's process. If the socket is full, no packet is
+    /// needed: a full socket is readable, so no thread sleeps on it.
     ///
     /// Returns `false` if the kernel refused the packet. The link then tries again before it sends anything else,
     /// whenever a thread of this process is about to sleep on this link, and in later calls of the library: perhaps

@@ -38,8 +38,8 @@ impl Link {
         room.or_else(|error| if error.passes() { Err(error) } else { Ok(()) })
     }
 
-    /// Checks whether the link's ledger (the account of what this process holds for the peer) has room for the socket
-    /// in a packet that introduces another process. Fails with the temporary error if not. Leaves nothing charged.
+    /// Checks whether the link's ledger (the account of everything held for the peer) has room for the socket in an
+    /// introducing packet. Fails with the temporary error if not. Leaves nothing charged.
     fn room_for(&self, socket: ReceivedFd) -> Result<(), Error> {
         if !socket::is_seqpacket(&socket)? {
             return Ok(());
@@ -49,10 +49,10 @@ impl Link {
         room.map(drop)
     }
 
-    /// Checks whether the link's ledger has room for one piece of memory that `packet` brings: as a mapping or, for
-    /// memory that may be mapped later, as a descriptor. `key` is the key under which the inbox would store the memory;
-    /// `None` if the inbox stores none from this packet. Fails with the temporary error if there is no room. Leaves
-    /// nothing charged.
+    /// Checks whether the link's ledger has room for one piece of memory in `packet`: as a mapping or, for memory that
+    /// may be mapped later, as a descriptor. `key` is the key under which the inbox would store the memory; `None` if
+    /// the inbox stores none from this packet. Fails with the temporary error if there is no room. Leaves nothing
+    /// charged.
     fn room_for_memory(&self, packet: &Packet, key: Option<MemoryKey>, fd: ReceivedFd) -> Result<(), Error> {
         if memory::check_memfd(fd.as_fd())?.is_none() {
             return Ok(());
@@ -79,8 +79,8 @@ impl Link {
         mapped.map(drop)
     }
 
-    /// Returns the range of sizes in bytes, both bounds included, that the memory in `packet` may have, if the link
-    /// itself keeps this memory. Otherwise, and for an impossible size, returns `None`.
+    /// If the link itself keeps the memory in `packet`, returns the range of possible sizes in bytes, both bounds
+    /// included. Otherwise, and for an impossible size, returns `None`.
     fn sizes_for(&self, packet: &Packet) -> Option<Sizes> {
         match *packet {
             Packet::ReadyBitmap => Some(ready_bitmap::BYTES..=ready_bitmap::BYTES),

@@ -4,9 +4,9 @@
 //! call. Uses are counted ([`InUse`]). When the last use of a link ends, the lanes decide whether the link is still
 //! needed ([`Directory`]).
 //!
-//! Two kinds of objects are kept for an end in transit to this process: the link on which that end goes on, and the
-//! ends in messages to that end. Both are counted as uses of their links, but do not retain the links. Each link knows
-//! how many such uses there may be ([`InTransit`]).
+//! Two kinds of objects are kept for an end in transit to this process: the next link of the end, and the ends in
+//! messages to the end. Both are counted as uses of their links, but do not retain the links. Each link knows how many
+//! such uses there may be ([`InTransit`]).
 
 use std::any::Any;
 use std::ops::Deref;
@@ -20,19 +20,19 @@ use crate::error::Error;
 use crate::os::fork::PerProcess;
 use crate::sync::unpoisoned;
 
-/// The state of lanes that belongs to a link: the announcements of the peer over the link, and the arenas that this
-/// process has made for the peer.
+/// The state of lanes that belongs to a link: the announcements of the peer over the link, and this process's arenas
+/// for the peer.
 pub(crate) trait Directory: Any + Send + Sync {
     /// Stores the announcement in `packet`, which `link` has received: the packet introduces another process, brings an
     /// arena, or says that an arena brings no more lanes. Does nothing for any other packet. After a temporary error nothing has changed. Fails with
     /// [`Error::BadPeer`] if the announcement is impossible.
     fn learn(&self, link: &Link, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error>;
 
-    /// Learns that the last use of `link` has ended that is not on behalf of ends in transit. `is_counted` says whether
-    /// any use is still counted. The caller holds no lock.
+    /// Called when the last use of `link`, not counting uses on behalf of ends in transit, has ended. `is_counted` says
+    /// whether any use is still counted. The caller holds no lock.
     fn end_use(&self, link: &Link, is_counted: bool);
 
-    /// Returns whether the link, which is being dropped, may receive its remaining packets first.
+    /// Returns whether the dropped link may receive its remaining packets first.
     fn may_drain(&self) -> bool;
 
     /// Called when `link` is being dropped and has received its remaining packets.
@@ -45,16 +45,16 @@ pub(super) struct Uses {
     /// The number of uses of the link, each by a lane, a member of a wait set or a call. A link with uses stays open.
     all: AtomicUsize,
     /// The number of uses, among `all`, that may be on behalf of ends still in transit to this process. Retention (the
-    /// rule that decides which links stay open) does not count these as uses.
+    /// rule for open links) does not count such uses.
     in_transit: AtomicUsize,
 }
 
-/// A lock that a thread holds while ending the last use of a link, and while searching for links that nothing reaches.
-/// So the links in use stay in use during a search.
+/// A lock held by a thread while ending the last use of a link, and while searching for unreachable links. So the links
+/// in use stay in use during a search.
 static TURN: PerProcess<Mutex<()>> = PerProcess::new(Mutex::default);
 
-/// The number of retention marks in this process. A retention mark ([`InTransit`]) is a note that something is kept for
-/// an end that may still be in transit to this process.
+/// The number of retention marks in this process. A retention mark ([`InTransit`]) is a note that an object is kept for
+/// an end possibly still in transit to this process.
 static IN_TRANSIT: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns the guard of a lock: while a thread holds the guard, each link that is in use stays in use.
@@ -68,7 +68,7 @@ pub(crate) fn hold() -> MutexGuard<'static, ()> {
 pub(crate) struct InUse(Arc<Link>);
 
 impl InUse {
-    /// Counts a use of `link`, and returns an `InUse` whose drop ends that use. The caller must have created the link,
+    /// Counts a use of `link`, and returns an `InUse` whose drop ends the use. The caller must have created the link,
     /// or have it from a link in use. Uses of the link of this process to itself are not counted.
     fn of(link: &Arc<Link>) -> Self {
         if !link.is_own() {
@@ -101,15 +101,15 @@ impl Drop for InUse {
     }
 }
 
-/// A retention mark: a note that one use of each link in the field belongs to an end that may still be in transit to
-/// this process. Retention (the rule that decides which links stay open) does not count those uses.
+/// A retention mark: a note that one use of each link in the field belongs to an end possibly still in transit to this
+/// process. Retention (the rule for open links) does not count such uses.
 #[derive(Debug)]
 pub(crate) struct InTransit(Vec<Arc<Link>>);
 
 impl InTransit {
     /// Returns a new retention mark, to which [`with`](Self::with) adds links, if `in_transit` is `true` or this
-    /// process has any other retention mark. `in_transit` says whether the end for which something is kept may be in
-    /// transit to this process. Otherwise returns `None`: no mark is needed.
+    /// process has any other retention mark. `in_transit` says whether the end of the kept object may be in transit to
+    /// this process. Otherwise returns `None`: no mark is needed.
     pub(crate) fn counted(in_transit: bool) -> Option<Self> {
         (in_transit || IN_TRANSIT.load(Ordering::SeqCst) > 0).then(|| {
             IN_TRANSIT.fetch_add(1, Ordering::SeqCst);
@@ -117,7 +117,7 @@ impl InTransit {
         })
     }
 
-    /// Adds one use of each of these links to this retention mark, and returns the mark. Leaves out the link of this
+    /// Adds a use of each of these links to this retention mark, and returns the mark. Leaves out the link of this
     /// process to itself.
     pub(crate) fn with(mut self, links: impl IntoIterator<Item = Arc<Link>>) -> Self {
         let counted = links.into_iter().filter(|link| !link.is_own());
@@ -138,7 +138,7 @@ impl Drop for InTransit {
 }
 
 impl Link {
-    /// Counts a use of the link, and returns an [`InUse`], whose drop ends that use. A link in use stays open.
+    /// Counts a use of the link, and returns an [`InUse`], whose drop ends the use. A link in use stays open.
     pub(crate) fn in_use(self: &Arc<Self>) -> InUse {
         InUse::of(self)
     }
@@ -155,7 +155,7 @@ impl Link {
         self.uses() > self.uses.in_transit.load(Ordering::Acquire)
     }
 
-    /// Returns the number of uses of the link that are counted, those on behalf of ends in transit included.
+    /// Returns the number of counted uses of the link, including uses on behalf of ends in transit.
     pub(crate) fn uses(&self) -> usize {
         self.uses.all.load(Ordering::Acquire)
     }
@@ -165,7 +165,7 @@ impl Link {
         self.uses() > self.uses.in_transit.load(Ordering::Acquire) + 1
     }
 
-    /// Returns the state of the lanes that belongs to this link.
+    /// Returns the state of the lanes of this link.
     pub(crate) fn directory(&self) -> &dyn Directory {
         &*self.directory
     }

@@ -3,9 +3,9 @@
 //! A peer can wake the threads that wait for the peer at any rate: with packets, through sleep words, and by
 //! notifications. A wake-up that brings a message or room is useful. All other wake-ups are **idle wake-ups**, and each
 //! link has a budget of them. The budget grows by a few with each useful wake-up, and by one with each millisecond. The
-//! few allow for a packet that arrives after its message was seen, and for room that is not enough yet. A link without
-//! any budget left is **over budget**. A thread that waits on such a link sleeps for a millisecond between looks,
-//! whatever the peer does, and takes few packets at a time. A wait set does not look at the link in that time.
+//! few allow for packets that arrive after their message was seen, and for insufficient room. A link without any budget
+//! left is **over budget**. A thread that waits on such a link sleeps for a millisecond between looks, whatever the
+//! peer does, and takes few packets at a time. A wait set does not look at the link in that time.
 //!
 //! A received packet makes a wake-up useful, whichever thread received the packet, unless its kind has counted as idle
 //! already. So if a thread sleeps on the word of a notification area, a wake-up because of a packet is not idle.
@@ -16,19 +16,18 @@ use std::time::{Duration, Instant};
 use super::Link;
 use crate::deadline::Deadline;
 
-/// The most idle wake-ups (after which there was nothing to do) that the budget of a link can hold. The budget of a new
-/// link is full.
+/// The most idle wake-ups (without anything to do) in the budget of a link. The budget of a new link is full.
 const MOST: u32 = 1024;
 
 /// The number that each wake-up with something to do adds to the link's budget of idle wake-ups.
 const EARNED: u32 = 8;
 
-/// The time for which this process does not react to the peer of a link that has used up its budget of idle wake-ups.
-/// The budget grows by one in this time.
+/// The time for which this process does not react to a peer with an exhausted budget of idle wake-ups. The budget grows
+/// by one in this time.
 pub(crate) const PAUSE: Duration = Duration::from_millis(1);
 
-/// The smallest bound on how much one call receives from a link (packets plus their descriptors), even if the link's
-/// budget of idle wake-ups is smaller.
+/// The smallest bound on the packets plus descriptors received by one call from a link, even if the link's budget of
+/// idle wake-ups is smaller.
 const FEW_PACKETS: usize = 32;
 
 /// The most received packets that the wake limiter of a link remembers as possible reasons of later wake-ups. No more
@@ -59,7 +58,7 @@ impl WakeLimiter {
         }
     }
 
-    /// Takes one idle wake-up from the budget, after adding one for each millisecond since the last call. `now` is in
+    /// Takes an idle wake-up from the budget, after adding one for each millisecond since the last call. `now` is in
     /// milliseconds since the link was created. Returns `false` if the budget was empty, and otherwise `true`.
     fn spend(&self, now: u64) -> bool {
         let since = now.saturating_sub(self.given.load(Relaxed));
@@ -93,15 +92,15 @@ impl WakeLimiter {
 }
 
 impl Link {
-    /// Adds [`EARNED`] to the link's budget of idle wake-ups, because a thread that slept on this link was woken and
-    /// found something to do.
+    /// Adds [`EARNED`] to the link's budget of idle wake-ups, because a thread asleep on this link was woken and found
+    /// something to do.
     #[inline]
     pub(crate) fn woken(&self) {
         self.reader.wake_limiter.earn();
     }
 
-    /// Takes one from the link's budget of idle wake-ups, because the peer woke this process for nothing. Returns
-    /// `true` if the budget was used up already. Always returns `false`, and takes nothing, on a local link.
+    /// Takes an idle wake-up from the link's budget, because the peer woke this process for nothing. Returns `true` if
+    /// the budget was used up already. Always returns `false`, and takes nothing, on a local link.
     pub(crate) fn woken_for_nothing(&self) -> bool {
         if self.is_local() {
             return false;
@@ -112,14 +111,14 @@ impl Link {
         out
     }
 
-    /// Notes that a packet was received over this link, as a possible reason of a later wake-up.
+    /// Notes a received packet of this link, as a possible reason of a later wake-up.
     #[inline]
     pub(super) fn packet_came(&self) {
         self.reader.wake_limiter.receive();
     }
 
-    /// Returns whether a packet was received that can be the reason of a wake-up of a thread that does not sleep on the
-    /// socket. Each packet counts as the reason of one wake-up only.
+    /// Returns whether a received packet can be the reason of a wake-up of a thread that does not sleep on the socket.
+    /// Each packet counts as the reason of one wake-up only.
     pub(crate) fn woken_by_packet(&self) -> bool {
         self.reader.wake_limiter.account_for()
     }
