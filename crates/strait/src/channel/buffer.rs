@@ -1,13 +1,13 @@
 //! The buffer of a received message, and the spare buffer of each thread.
 //!
-//! A program that receives each message into a new [`Message`](super::Message) and drops it would allocate and free
-//! memory for each one. So a small buffer that is dropped becomes the spare of its thread, and the next message that the
-//! thread receives uses that buffer.
+//! If a program receives each message into a new [`Message`](super::Message) and drops the message, each message would
+//! allocate and free memory. So a dropped small buffer becomes the spare of its thread, and the next message received
+//! by the thread uses the spare.
 
 use std::cell::Cell;
 use std::ops::{Deref, DerefMut};
 
-/// Number of bytes of the largest buffer that a thread keeps as its spare. A program that keeps its messages so keeps no
+/// Number of bytes of the largest buffer kept as a spare by a thread. A program that keeps its messages so keeps no
 /// more than this for a short one.
 const LARGEST_SPARE: usize = 512;
 
@@ -15,14 +15,14 @@ thread_local! {
     static SPARE: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// The bytes of a message in memory of its own. A small buffer that is dropped becomes the spare of its thread.
+/// The bytes of a message in memory of its own. A dropped small buffer becomes the spare of its thread.
 #[derive(Debug, Default)]
 pub(crate) struct Buffer(Vec<u8>);
 
 impl Buffer {
     pub(crate) const EMPTY: Self = Self(Vec::new());
 
-    /// Returns an empty buffer: the spare of this thread, or one without memory if the thread has no spare.
+    /// Returns an empty buffer: the spare of this thread, or a buffer without memory if the thread has no spare.
     #[inline]
     pub(crate) fn spare() -> Self {
         // A thread that ends has no spare any more.

@@ -14,30 +14,30 @@ use std::sync::atomic::{AtomicU64, Ordering};
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct Counters {
-    /// Number of messages that this end has sent.
+    /// Number of messages sent by this end.
     pub messages_sent: u64,
-    /// Number of payload bytes in the messages that this end has sent.
+    /// Number of payload bytes in messages sent by this end.
     pub bytes_sent: u64,
-    /// Number of messages that this end has received.
+    /// Number of messages received by this end.
     pub messages_received: u64,
-    /// Number of payload bytes in the messages that this end has received.
+    /// Number of payload bytes in messages received by this end.
     pub bytes_received: u64,
-    /// Number of system calls with which this end has woken threads at the other end.
+    /// Number of system calls of this end for waking threads at the other end.
     pub wake_ups: u64,
-    /// How often a thread that waited on this end, for a message or for room, went to sleep.
+    /// How often a thread went to sleep while waiting on this end, for a message or for room.
     pub sleeps: u64,
-    /// Number of messages that this end sent out of line, in a block or in sealed memory.
+    /// Number of messages sent out of line by this end, in a block or in sealed memory.
     pub out_of_line: u64,
-    /// Number of messages that this end sent out of line in a block that the pool had free and mapped already.
+    /// Number of messages sent out of line by this end in a free block of the pool, already mapped.
     pub pool_hits: u64,
-    /// Number of messages that this end sent out of line in memory that was used once, because no more memory can be
-    /// kept: see [`set_pool_limit`](crate::quota::set_pool_limit) and [`Options::pool`](crate::Options::pool).
+    /// Number of messages sent out of line by this end in memory for a single use, because no more memory can be kept:
+    /// see [`set_pool_limit`](crate::quota::set_pool_limit) and [`Options::pool`](crate::Options::pool).
     pub used_once: u64,
-    /// How often a larger ring replaced the ring through which this end sends.
+    /// How often a larger ring replaced this end's outgoing ring.
     pub grown: u64,
     /// How often a send on this end found no room or reached a limit, and had to wait or to fail.
     pub stalls: u64,
-    /// How often a receive on this end failed because this process held as much for the peer as the limits allow.
+    /// How often a receive on this end failed because this process was at a limit for the peer.
     pub limits_reached: u64,
 }
 

@@ -1,8 +1,8 @@
-//! The halves of an end: a sender and a receiver that each belong to one thread.
+//! The halves of an end: a sender and a receiver, each for one thread.
 //!
 //! A half holds the lock of its direction for its whole life, marked as blocking. To the rest of the library a half
 //! looks like a thread that is always in a call, so no other code needs to know of halves. The half itself neither
-//! takes nor releases a lock for a message. A half that is put into a wait set gives the lock back, since the wait set
+//! takes nor releases a lock for a message. When put into a wait set, a half gives the lock back, since the wait set
 //! looks at the end from its own threads; from then on each call takes the lock, as the calls of a [`Channel`] do. The
 //! other half gives its lock back at the end of its next call. Releasing a lock notifies the wait set.
 
@@ -23,14 +23,14 @@ use crate::kept;
 use crate::ring::ONE_CELL;
 use crate::wake::lock::{Guard, Lock};
 
-/// The sending half of an end, which belongs to one thread: see [`Channel::split`].
+/// The sending half of an end, for one thread: see [`Channel::split`].
 pub struct Sender {
     /// The lock of the sending direction; `None` if each call takes it. Dropped before the channel.
     held: RefCell<Option<Guard<'static, Tx>>>,
     channel: Arc<Channel>,
 }
 
-/// The receiving half of an end, which belongs to one thread: see [`Channel::split`].
+/// The receiving half of an end, for one thread: see [`Channel::split`].
 pub struct Receiver {
     /// The lock of the receiving direction; `None` if each call takes it. Dropped before the channel.
     held: RefCell<Option<Guard<'static, Rx>>>,
@@ -38,12 +38,11 @@ pub struct Receiver {
 }
 
 impl Channel {
-    /// Splits this end into a [`Sender`] and a [`Receiver`], for two threads of which one only sends and the other only
-    /// receives. A half belongs to one thread at a time, so its calls need no lock: they are faster than those of a
-    /// channel.
+    /// Splits this end into a [`Sender`] and a [`Receiver`], for a sending thread and a receiving thread. A half
+    /// belongs to one thread at a time, so its calls need no lock: they are faster than the calls of a channel.
     ///
     /// [`Sender::join`] makes the channel again, for example to send the end to another process. The end is closed when
-    /// both halves are dropped; dropping one of them tells the peer nothing. A sender follows the other end from
+    /// both halves are dropped; the peer does not notice when one half is dropped. A sender follows the other end from
     /// process to process only when sending. Until the next send or the drop, an idle sender retains the memory of the
     /// lanes between, up to the limit ([`Resource::Lanes`](crate::quota::Resource::Lanes)).
     ///
@@ -66,9 +65,10 @@ impl Channel {
     /// # Ok::<(), Error>(())
     /// ```
     ///
-    /// An end that is in a wait set may be split. Its halves, and a half that is [put into a wait
+    /// An end that is in a wait set may be split. The halves of such a channel, and a half [put into a wait
     /// set](crate::wait::WaitSet::add), work as before, but each call takes the lock of a channel. If only one half is
-    /// put into the wait set, the set reports events of the other half's direction from the next call of that half on.
+    /// put into the wait set, the set reports events of the other half's direction from the next call of the other half
+    /// on.
     pub fn split(self) -> (Sender, Receiver) {
         let channel = Arc::new(self);
         // SAFETY: the guards are dropped before the `Arc`s that the halves hold.

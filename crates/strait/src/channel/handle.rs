@@ -11,8 +11,8 @@ use crate::region::Region;
 /// An object that travels in a message: a file descriptor, an end of a channel or of a data pipe, or a region.
 ///
 /// For a file, the receiver gets a new descriptor for the same open file; `exec` closes that descriptor. An end of a
-/// channel travels with all messages that it has not received yet; its other end notices nothing. Handles in a message
-/// that is never received are closed.
+/// channel travels with all its unreceived messages; its other end notices nothing. Handles in a message that is never
+/// received are closed.
 ///
 /// Example: [an end that travels](crate#handles).
 #[derive(Debug)]
@@ -22,12 +22,12 @@ pub enum Handle {
     Fd(OwnedFd),
     /// An end of a channel.
     Channel(Channel),
-    /// A region of shared memory. The library has checked that a received region has a fixed size, and that the sender
-    /// named this size.
+    /// A region of shared memory. For a received region the library has checked that the size is fixed and equals the
+    /// size named by the sender.
     Region(Region),
     /// The writing end of a data pipe.
     Producer(DataProducer),
-    /// The reading end of a data pipe, with the bytes that it has not read yet.
+    /// The reading end of a data pipe, with its unread bytes.
     Consumer(DataConsumer),
 }
 
@@ -72,8 +72,8 @@ impl Handle {
         }
     }
 
-    /// Returns the channel of a handle that is a channel end or a data-pipe end (which contains a channel end). `None`
-    /// for file descriptors and regions.
+    /// Returns the channel of a channel end or a data-pipe end (which contains a channel end). `None` for file
+    /// descriptors and regions.
     pub(crate) fn channel(&self) -> Option<&Channel> {
         match self {
             Self::Channel(channel) => Some(channel),
@@ -112,8 +112,8 @@ impl Handle {
         matches!(self, Self::Fd(_))
     }
 
-    /// Returns the channel end that the handle is, or contains because it is a data-pipe end. `None` for file
-    /// descriptors and regions.
+    /// Returns the channel end of the handle: the handle itself, or the channel end inside a data-pipe end. `None` for
+    /// file descriptors and regions.
     pub(crate) fn as_end(&self) -> Option<&Arc<End>> {
         self.channel().map(Channel::end)
     }

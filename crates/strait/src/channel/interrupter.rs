@@ -17,19 +17,18 @@ pub struct Interrupter {
     pipe: Option<Weak<dyn WakeWaiters>>,
 }
 
-/// An object, such as a data-pipe end, that has a lock of its own besides the two locks of its channel end.
+/// An object, such as a data-pipe end, with its own lock besides the two locks of its channel end.
 pub(crate) trait WakeWaiters: fmt::Debug + Send + Sync {
-    /// Wakes the threads that wait for the object's own lock, so that each thread checks whether its wait was
-    /// interrupted.
+    /// Wakes the threads waiting for the object's own lock; each thread then checks whether its wait was interrupted.
     fn wake_waiters(&self);
 }
 
 impl Channel {
-    /// Returns an object by which another thread can end the waits on this end: to get rid of an end on which other
+    /// Returns an object for ending the waits on this end from another thread: to get rid of an end on which other
     /// threads block. The object does not keep the end open.
     ///
-    /// An interrupter ends only waits that begin after the first call of this function on the end. Long sleeps on
-    /// such an end need one more descriptor, which all such ends of the process share.
+    /// An interrupter ends only waits that begin after the first call of this function on the end. Long sleeps on such
+    /// an end need one more descriptor, shared by all such ends of the process.
     ///
     /// ```
     /// let (a, b) = strait::Channel::pair()?;
@@ -50,17 +49,17 @@ impl Channel {
 }
 
 impl Interrupter {
-    /// Returns this interrupter, extended to wake also the threads that wait for the lock of the data-pipe end `pipe`.
+    /// Returns this interrupter, extended to also wake the threads waiting for the lock of the data-pipe end `pipe`.
     pub(crate) fn of_pipe(self, pipe: Weak<dyn WakeWaiters>) -> Self {
         Self { pipe: Some(pipe), ..self }
     }
 }
 
 impl Interrupter {
-    /// Ends all waits on the end from which this interrupter was created, until [`Interrupter::resume`]. A call that
-    /// waits now fails at once with [`Error::Interrupted`](crate::Error::Interrupted), and so does each later call that
-    /// would have to wait. Calls that need not wait work as before, and the other end notices nothing. The interruption
-    /// also lasts when the end is sent within this process.
+    /// Ends all waits on the end of this interrupter, until [`Interrupter::resume`]. A waiting call fails at once with
+    /// [`Error::Interrupted`](crate::Error::Interrupted), and so does each later call that would have to wait. Calls
+    /// that need not wait work as before, and the other end notices nothing. The interruption also lasts when the end
+    /// is sent within this process.
     ///
     /// Wait sets and tasks that wait for the end are not interrupted. Does not block.
     pub fn interrupt(&self) {
@@ -80,10 +79,10 @@ impl Interrupter {
 
 impl Interrupter {
     /// Takes an interruption back: from now on calls on the end wait again. If this call follows soon after
-    /// [`Interrupter::interrupt`], a waiting call may not notice the interruption, and goes on waiting. A caller that
-    /// needs all waiting calls to return resumes only after they have returned.
+    /// [`Interrupter::interrupt`], a waiting call may not notice the interruption, and goes on waiting. If all waiting
+    /// calls must return, resume only after their return.
     ///
-    /// A program can interrupt the waits of other threads before an operation that needs the end for itself. If the
+    /// A program can interrupt the waits of other threads before an operation that needs the end alone. If the
     /// operation fails, this call lets the other threads wait again.
     pub fn resume(&self) {
         if let Some(end) = self.end.upgrade()
@@ -96,7 +95,7 @@ impl Interrupter {
 
 impl End {
     /// Returns the [`Interruption`] by which a wait that begins now can check whether [`Interrupter::interrupt`] was
-    /// called for this end. If this end has no interrupter yet, an interrupter created later does not end that wait.
+    /// called for this end. If this end has no interrupter yet, an interrupter created later does not end the wait.
     pub(crate) fn interruption(&self) -> Interruption<'_> {
         Interruption::by(self.interrupts())
     }

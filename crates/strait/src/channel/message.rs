@@ -20,7 +20,7 @@ use crate::quota::Payer;
 use crate::quota::Reported;
 use crate::shm::Mapping;
 
-/// A message to send: borrowed bytes, in one piece or several, and the handles that travel with them.
+/// A message to send: borrowed bytes, in one piece or several, and handles.
 ///
 /// Everything that is just bytes converts into an `Outgoing`: `channel.send(b"hello")`.
 ///
@@ -100,8 +100,8 @@ impl<'a> Outgoing<'a> {
         Self { parts: Parts::One(bytes), handles: Vec::new() }
     }
 
-    /// Creates a message to be sent, of all these parts, one after the other, and no handles. Sending copies the parts
-    /// straight into shared memory.
+    /// Creates a message to be sent, of all these parts, joined, without handles. Sending copies the parts straight
+    /// into shared memory.
     pub fn vectored(parts: &'a [IoSlice<'a>]) -> Self {
         Self { parts: Parts::Many(parts), handles: Vec::new() }
     }
@@ -183,7 +183,7 @@ pub(crate) struct MessageExtras {
     /// The value, if the message is a value. Such a message has neither handles nor bytes until the value is turned
     /// into bytes and handles.
     value: Option<Lazy>,
-    /// The sealed memory in which the bytes of the message lie, if they were not copied into private memory.
+    /// The sealed memory with the bytes of the message, if the bytes were not copied into private memory.
     sealed: Option<Sealed>,
 }
 
@@ -223,7 +223,7 @@ impl ReceivedExtras {
         Self::new(UnclaimedHandles::default(), Some(lost))
     }
 
-    /// Returns the extras of a message that is a value, or of a message with handles from this process.
+    /// Returns the extras of a value message, or of a message with handles from this process.
     pub(crate) fn of_local(extras: Box<MessageExtras>) -> Self {
         Self(ManuallyDrop::new(Some(extras)))
     }
@@ -260,8 +260,8 @@ impl ReceivedExtras {
         self.0.as_ref()?.value.as_ref()
     }
 
-    /// Takes the extras with the value out of a message that is a value, and returns them. Returns `None`, and changes
-    /// nothing, if the message is not a value.
+    /// Takes out and returns the extras with the value of a value message. Returns `None`, and changes nothing, if the
+    /// message is not a value.
     pub(crate) fn take_valued(&mut self) -> Option<Valued> {
         self.value()?;
         self.0.take()
@@ -355,7 +355,7 @@ impl MessageExtras {
         parcel.downcast().expect("only messages leave parcels")
     }
 
-    /// Takes the handles out of these extras, and returns them.
+    /// Takes out and returns the handles of these extras.
     pub(crate) fn take_handles(&mut self) -> Vec<Handle> {
         self.handles.take()
     }
@@ -399,7 +399,7 @@ impl Drop for ReceivedExtras {
     }
 }
 
-/// A received message: its bytes, which no other process can change, and its handles.
+/// A received message: bytes, unchangeable for other processes, and handles.
 ///
 /// Dropping a message closes the handles that were not taken. [`Channel::recv_message`](crate::Channel::recv_message)
 /// reuses a message with its memory; [`Channel::forward`](crate::Channel::forward) sends it on.
@@ -444,7 +444,7 @@ impl Message {
     /// Checks that this process can read the bytes of the message.
     ///
     /// # Errors
-    /// [`Error::Forked`] if the bytes lie in memory that exists only in the parent of this process.
+    /// [`Error::Forked`] if the bytes lie in memory of the parent process only.
     pub(crate) fn check_fork(&self) -> Result<(), Error> {
         let elsewhere = self.arrived.sealed().is_some_and(|sealed| sealed.mapping.is_elsewhere());
         if elsewhere { Err(Error::Forked) } else { Ok(()) }
@@ -461,7 +461,7 @@ impl Message {
         Self { bytes: Buffer::spare(), arrived: ReceivedExtras::NONE, origin: Origin::NOWHERE }
     }
 
-    /// Creates a message of these bytes and handles, as if it had been received. Use it with
+    /// Creates a message of these bytes and handles, like a received message. Use it with
     /// [`Channel::put_back`](crate::Channel::put_back), or in tests.
     pub fn from_parts(bytes: Vec<u8>, handles: Vec<Handle>) -> Self {
         Self {
@@ -493,7 +493,7 @@ impl Message {
         deferred::run();
     }
 
-    /// Creates a message that is this value, to be sent with [`Channel::forward`](crate::Channel::forward).
+    /// Creates a message of this value, to be sent with [`Channel::forward`](crate::Channel::forward).
     pub fn from_value(value: impl Value) -> Self {
         Self { arrived: ReceivedExtras::of_local(MessageExtras::valued(Lazy::new(value))), ..Self::EMPTY }
     }
@@ -505,7 +505,7 @@ impl Message {
 
     /// Takes the [value](Value) out of the message, and leaves the message empty. Returns `None`, and leaves the
     /// message unchanged, if the message is a value of another type or not a value: a message from another process is
-    /// none, nor is one that was turned into bytes already.
+    /// not a value, nor is a message already turned into bytes.
     pub fn take_value<T: Value>(&mut self) -> Option<T> {
         let value = self.arrived.value()?.take()?;
         self.arrived.take_valued();
@@ -568,8 +568,8 @@ impl Message {
         }
     }
 
-    /// Returns whether the message is nothing but bytes in memory of its own: it has no handles, lost none, is not a
-    /// value, and does not lie in memory that its sender has sealed. So are most short messages.
+    /// Returns whether the message is nothing but bytes in memory of its own: the message has and lost no handles, is
+    /// not a value, and is not in memory sealed by its sender. So are most short messages.
     ///
     /// ```
     /// let (a, b) = strait::Channel::pair()?;
@@ -616,9 +616,8 @@ impl Message {
         self.bytes.take()
     }
 
-    /// Returns the handles of the message, in the order in which they were sent. Returns none if the handles were
-    /// taken, or [did not arrive](Error::HandlesLost). A value is turned into bytes and handles, as by
-    /// [`Message::bytes`].
+    /// Returns the handles of the message, in sending order. Returns none if the handles were taken, or [did not
+    /// arrive](Error::HandlesLost). A value is turned into bytes and handles, as by [`Message::bytes`].
     pub fn handles(&self) -> &[Handle] {
         match self.arrived.value() {
             None => self.arrived.handles(),
@@ -648,12 +647,12 @@ impl Message {
         self.arrived.take_one(index)
     }
 
-    /// Returns the identity of the process that sent this message, as the kernel reports it. Within one process,
-    /// returns the identity of this process.
+    /// Returns the identity of the sender of this message, by the kernel's report. Within one process, returns the
+    /// identity of this process.
     ///
     /// Returns `None` if no single process is known to have sent the message: the message was not received; it was
-    /// queued at an end when that end was sent to this process, so either of two processes may have made it; or no
-    /// channel over the link to the sender exists any more.
+    /// queued at an end when the end was sent to this process, so either of two processes may have made the message; or
+    /// no channel over the link to the sender exists any more.
     ///
     /// # Cost
     /// A lock, and a system call that asks whether the sender is alive. Nothing for messages that are not asked.
@@ -661,13 +660,13 @@ impl Message {
         self.origin.sender()
     }
 
-    /// Reports that the sender of this message broke the rules. Closes the link to the sender's process, and with it
-    /// every channel over that link; all their calls then fail with [`Error::BadPeer`] and this reason. The sender
+    /// Reports that the sender of this message broke the rules. Closes the link to the sender's process, and every
+    /// channel over the link; all calls on these channels then fail with [`Error::BadPeer`] and this reason. The sender
     /// sees *peer closed*. Calls the [`on_bad_peer`](crate::quota::on_bad_peer) callback before this call returns.
     ///
-    /// Meant for parsers of messages from untrusted processes: the message knows over which link it came. A report
-    /// from deep within a program therefore needs no channel, and hits the right process. See [`Reported`] for the
-    /// cases without a link to close.
+    /// Meant for parsers of messages from untrusted processes: the message has the number of its link. A report from
+    /// deep within a program therefore needs no channel, and hits the right process. See [`Reported`] for the cases
+    /// without a link to close.
     ///
     /// ```
     /// let (theirs, ours) = strait::Channel::pair()?;
@@ -687,7 +686,7 @@ impl Message {
     }
 }
 
-/// A message that was received into the caller's buffer: its length and its handles.
+/// A message that was received into the caller's buffer: length and handles.
 ///
 /// ```
 /// let (a, b) = strait::Channel::pair()?;
@@ -715,8 +714,8 @@ impl Received {
         self.len == 0
     }
 
-    /// Returns whether the message came with handles that are not taken yet, or with handles that [did not
-    /// arrive](Error::HandlesLost). In the latter case [`Received::take_handles`] returns that error.
+    /// Returns whether the message has untaken handles, or handles that [did not arrive](Error::HandlesLost). In the
+    /// latter case [`Received::take_handles`] returns that error.
     #[inline]
     pub fn has_handles(&self) -> bool {
         !self.arrived.handles().is_empty() || self.arrived.lost().is_some()
@@ -740,14 +739,13 @@ impl Received {
         self.arrived.take_one(index)
     }
 
-    /// Returns the identity of the process that sent this message, as
-    /// [`Message::sender`](crate::Message::sender) does.
+    /// Returns the identity of the sender of this message, like [`Message::sender`](crate::Message::sender).
     pub fn sender(&self) -> Option<Peer> {
         self.origin.sender()
     }
 
-    /// Reports that the sender of this message broke the rules, and closes the link to it. Does for this message what
-    /// [`Message::report_bad`] does for a [`Message`].
+    /// Reports that the sender of this message broke the rules, and closes the link to the sender, like
+    /// [`Message::report_bad`].
     pub fn report_bad(&self, why: &'static str) -> Reported {
         self.origin.report(why)
     }

@@ -1,14 +1,14 @@
 //! The end of a channel, which users hold.
 //!
-//! An end sends through one ring and receives through another. Each direction has a [lock](crate::wake::lock) of its
-//! own, so that a sending thread never waits for a receiving one. [`sender`] and [`receiver`] hold the state that
-//! these locks guard.
+//! An end sends through one ring and receives through another. Each direction has its own [lock](crate::wake::lock), so
+//! a sending thread never waits for a receiving thread. [`sender`] and [`receiver`] hold the state guarded by these
+//! locks.
 //!
 //! To [send](sender), an end stages a message: in the ring, out of line, or together with others in a packed record.
 //! Handles and memory for the message go over the socket first, in packets. The commit then makes the message visible
-//! to the peer. To [receive](receiver), an end finds the next record and reads its payload. [`views`] has the
-//! variants without a copy: messages that grow while they are written, messages that are forwarded, and values, which
-//! stay objects within the process.
+//! to the peer. To [receive](receiver), an end finds the next record and reads its payload. [`views`] has the variants
+//! without a copy: messages that grow during writing, forwarded messages, and values, which stay objects within the
+//! process.
 //!
 //! Ends travel in messages: see [`transfer`]. [`watch`] connects an end to wait sets, and [`interrupter`] ends waits.
 
@@ -134,11 +134,11 @@ pub(crate) struct End {
     pub(crate) options: Arc<Options>,
     /// Number of bytes of the longest message without handles that goes through the ring, by the options.
     plain_limit: usize,
-    /// The process in which this end was created. Calls in any other process (a child of `fork`) get [`Error::Forked`]
-    /// and do not use the end.
+    /// The process that created this end. Calls in any other process (a child of `fork`) get [`Error::Forked`] and do
+    /// not use the end.
     pub(crate) born: Born,
-    /// Number, plus 1, of the CPU that this end published to its peer last; 0 if this end has not published its CPU in
-    /// the present lane.
+    /// Number, plus 1, of the last CPU published by this end to the peer; 0 if this end has not published a CPU in the
+    /// present lane.
     cpu: AtomicU32,
     /// Whether the last sleep of a thread that waited for a message took 20 ms or more. If so, the next such thread
     /// sleeps on the socket of the link at once, instead of on the sleep word first.
@@ -148,13 +148,13 @@ pub(crate) struct End {
     long_stall: AtomicBool,
     /// Whether this end was sent to another process, fused or closed. Then dropping the end closes nothing.
     sent: AtomicBool,
-    /// Whether this end is in a wait set; the field `member` then holds its member of that wait set.
+    /// Whether this end is in a wait set; the field `member` then holds the end's member of the wait set.
     in_set: AtomicBool,
     /// Whether this end notifies its wait set after each received message. Set when the other end is closed while a
     /// trap waits until no message is left: the peer will not notify the wait set any more.
     notifies_each: AtomicBool,
     /// Whether a receive has failed with a temporary error since the wait set last asked with [`End::take_stumble`].
-    /// The wait set then pauses before it reports this end again.
+    /// The wait set then pauses before reporting this end again.
     has_stumbled: AtomicBool,
     /// The registration of this end with its wait set; `None` if the end is in no wait set. Boxed, so that an end
     /// without a registration is small.
@@ -188,9 +188,9 @@ struct ColdCounts {
     recv_wake_ups: Count,
     recv_sleeps: Count,
     limits_reached: Count,
-    /// The reason that this end gives when it is closed, set by [`Channel::close_with`].
+    /// The reason for the peer when this end is closed, set by [`Channel::close_with`].
     closes_with: OnceLock<u32>,
-    /// The reason that the other end gave when it was closed, once this end has read it.
+    /// The reason from the other end's close, once read by this end.
     closed_with: OnceLock<u32>,
 }
 
@@ -229,7 +229,7 @@ impl Options {
             Channel { end: Arc::new(End::new(Arc::new(lane), &options)) }
         };
         let ends = (end(0), end(1));
-        // The second end publishes its limit on messages in flight when it is made, after the consumer of the first.
+        // At its making, after the consumer of the first end, the second end publishes its limit on messages in flight.
         ends.0.end.rx.lock(Deadline::NOW)?.learn_quota();
         Ok(ends)
     }
@@ -255,9 +255,9 @@ impl Options {
 }
 
 impl Channel {
-    /// Creates the channel to a listener over `socket`, which is connected to that listener. Sends the connect
-    /// request with `token` and waits until the listener has accepted. `server` is the user id that the listener's
-    /// process must have.
+    /// Creates the channel to a listener over `socket`, which is connected to the listener. Sends the connect request
+    /// with `token` and waits until the listener has accepted. `server` is the user id that the listener's process must
+    /// have.
     ///
     /// # Errors
     /// [`Error::WrongServer`] if another user (not root) has made the listening socket, or if another user than
@@ -302,9 +302,9 @@ impl Channel {
         }
     }
 
-    /// Creates the channel to the process `peer`, which has connected over `socket` and sent its handshake and a connect
-    /// request. Sends the accept packet to that process. The channel is on an earlier link to that process, if `request`
-    /// names one that can be used.
+    /// Creates the channel to the process `peer`, which has connected over `socket` and sent its handshake and a
+    /// connect request. Sends the accept packet to that process. If `request` names a usable earlier link to the
+    /// process, the channel is on the earlier link.
     pub(crate) fn accept(socket: OwnedFd, peer: Peer, request: Request, options: &Options) -> Result<Self, Error> {
         let name = peers::own_name()?;
         let terms = options.terms();
@@ -326,8 +326,8 @@ impl Channel {
         &self.end
     }
 
-    /// Creates the first channel of a link over which this process has sent its handshake. Sends the open packet, with
-    /// the memory of the first ring, to the peer.
+    /// Creates the first channel of a link, after this process has sent its handshake over the link. Sends the open
+    /// packet, with the memory of the first ring, to the peer.
     fn first(link: InUse, options: &Options) -> Result<Self, Error> {
         if !options.accept_descriptors {
             link.refuse_descriptors();
@@ -368,7 +368,7 @@ impl Channel {
     /// received.
     ///
     /// Asks the kernel, which takes longer than a receive: one system call, and at most once in 10 ms five more. So a
-    /// death that leaves the socket open, because another process has a copy of it, is told within 10 ms.
+    /// death is reported within 10 ms, also if the socket stays open because another process has a copy.
     pub fn is_peer_closed(&self) -> bool {
         let closed = self.end.is_peer_closed();
         deferred::run();
@@ -387,9 +387,9 @@ impl Channel {
         deferred::run_if_failed(self.end.peer())
     }
 
-    /// Returns how much this process holds for the peer process and for its user, and how often a limit of
+    /// Returns the resources held for the peer process and for its user, and how often a limit of
     /// [`Limits`](crate::quota::Limits) was reached. `None` before the peer has opened its side, and for a channel
-    /// within one process.
+    /// within a process.
     ///
     /// # Errors
     /// The errors of [`Channel::peer`].
@@ -414,7 +414,7 @@ impl Channel {
     /// protocol. Within one process, ends this channel alone. Calls the [`on_bad_peer`](crate::quota::on_bad_peer)
     /// callback with the reason; the peer sees *peer closed*.
     ///
-    /// Does what [`Message::report_bad`](crate::Message::report_bad) does for a message of that process, with the same
+    /// Works like [`Message::report_bad`](crate::Message::report_bad) for a message of the peer process, with the same
     /// result. In addition, this channel always ends, whatever the result.
     ///
     /// ```
@@ -438,7 +438,7 @@ impl Channel {
     /// Both sides first receive the messages sent before, and then see [`Error::PeerClosed`] on each of these channels.
     /// Does nothing within one process. Returns whether there was a link to end.
     ///
-    /// Use this call to part from a well-behaved process, whatever channel ends that process has passed on. For a
+    /// Use this call to part from a well-behaved process, whatever channel ends the process has passed on. For a
     /// process that broke the rules, use [`report_bad`](Self::report_bad).
     ///
     /// # Errors
@@ -501,8 +501,8 @@ impl End {
             .finish_non_exhaustive()
     }
 
-    /// Creates an end in `lane`, on the side of `lane`. No other end has used that side before. Publishes to the peer
-    /// the CPU on which this thread runs.
+    /// Creates an end in `lane`, on the side of `lane`. No other end has used that side before. Publishes this thread's
+    /// CPU to the peer.
     fn new(lane: Arc<Lane>, options: &Arc<Options>) -> Self {
         let end = Self {
             born: Born::here(),
@@ -526,7 +526,7 @@ impl End {
 
     /// Ends each direction of this end with `error`, because the peer is known to have broken the protocol on another
     /// channel or on the link. Leaves a direction alone while another thread holds its lock. Returns the error with
-    /// which the sending direction has ended: an earlier one if that direction had ended before, otherwise `error`.
+    /// which the sending direction has ended: an earlier error if the direction had ended before, otherwise `error`.
     pub(crate) fn break_off(&self, error: Error) -> Error {
         if let Ok(mut rx) = self.rx.lock(Deadline::NOW) {
             rx.end_with(error);
@@ -546,8 +546,8 @@ impl End {
         self.sent.store(true, Ordering::Relaxed);
     }
 
-    /// Publishes to the peer the CPU on which this thread runs, if that has changed. A thread of the peer spins for
-    /// this end only if the two run on different CPUs.
+    /// Publishes this thread's CPU to the peer, if the CPU has changed. A thread of the peer spins for this end only if
+    /// the two run on different CPUs.
     #[inline]
     fn publish_cpu(&self, tx: &Tx) {
         let cpu = os::current_cpu() + 1;
@@ -557,8 +557,8 @@ impl End {
         }
     }
 
-    /// Returns the link over which this end sends. If the other end has moved and this end has not followed yet, the
-    /// returned link is the one to the former peer.
+    /// Returns the link over which this end sends. If the other end has moved and this end has not followed yet,
+    /// returns the link to the former peer.
     ///
     /// # Errors
     /// [`Error::Forked`]; [`Error::WouldBlock`] if other threads hold the locks of both directions.
@@ -597,9 +597,9 @@ impl End {
     fn peer_pidfd(&self) -> Result<OwnedFd, Error> {
         let link = self.link_to_peer()?;
         let peer = peer_of(&link)?.ok_or(Error::WouldBlock)?;
-        // The kernel reports the process that made the socket. For a child that was spawned with one end of a socket
-        // pair, that is the parent. Then the pidfd is opened by process id, and the probe makes sure that the process
-        // was alive afterwards, so the id was not reused.
+        // The kernel reports the process that made the socket. For a child spawned with one end of a socket pair, the
+        // parent is the maker. Then the pidfd is opened by process id, and the probe makes sure that the process was
+        // alive afterwards, so the id was not reused.
         if let Some(socket) = link.io().socket()
             && credentials::of_socket(socket)?.pid == peer.pid
             && let Ok(fd) = credentials::pidfd_of_socket(socket)
@@ -635,8 +635,8 @@ fn peer_of(link: &Link) -> Result<Option<Peer>, Error> {
 mod tests {
     use super::*;
 
-    /// Checks that an end that has carried only small messages takes at most 512 bytes on each side, besides its lane
-    /// slot in an arena.
+    /// Checks that an end with only small messages takes at most 512 bytes on each side, besides its lane slot in an
+    /// arena.
     #[test]
     fn an_end_is_small() {
         let shared_counts = 2 * size_of::<usize>();

@@ -16,8 +16,8 @@ use crate::wake::spin::{self, LONGEST as LONGEST_SPIN};
 /// Options of one end of a channel: wait strategy and limits. Each end has its own options; limits on sending apply at
 /// the sending end.
 ///
-/// The options of an end do not travel to another process: an end that arrives from another process has the options of
-/// the end that received the message.
+/// The options of an end do not travel to another process: an end from another process has the options of the end that
+/// received the message.
 ///
 /// | option | default |
 /// |---|---|
@@ -113,16 +113,14 @@ impl Options {
     /// Returns how long [`Wait::Adaptive`] spins by default in this process: the value of the environment variable
     /// `STRAIT_SPIN`, or 50 µs if the variable is not set.
     ///
-    /// The value is a whole number of microseconds, of which more than 20,000 count as 20,000, or `off`, which is 0.
-    /// Any other value is ignored, and `strait doctor` reports it. The environment is read once, when this process
-    /// first needs the value. [`Options::spin`] takes precedence, and [`Wait::Spin`] and [`Wait::Block`] are not
-    /// affected.
+    /// The value is a whole number of microseconds (more than 20,000 count as 20,000), or `off` for 0. Any other value
+    /// is ignored, and `strait doctor` reports it. The environment is read once, when this process first needs the
+    /// value. [`Options::spin`] takes precedence, and [`Wait::Spin`] and [`Wait::Block`] are not affected.
     pub fn default_spin() -> Duration {
         spin::default_spin()
     }
 
-    /// Sets the size in bytes of the first ring through which this end sends, rounded up to a power of two from 256 B
-    /// to 1 GiB.
+    /// Sets the size in bytes of this end's first outgoing ring, rounded up to a power of two from 256 B to 1 GiB.
     #[must_use]
     pub fn ring(mut self, bytes: usize) -> Self {
         let cells = cells(bytes);
@@ -168,7 +166,7 @@ impl Options {
     }
 
     /// Sets how many descriptors this end may have in flight, at least 1. A send that would exceed the limit blocks. If
-    /// no descriptor is in flight, one message is allowed however many descriptors it has. Default: 256.
+    /// no descriptor is in flight, one message with any number of descriptors is allowed. Default: 256.
     ///
     /// The limit counts the descriptors that the kernel has to carry: file descriptors, regions, ends of data pipes and
     /// sealed memory, also in messages that travel in the backlog of an end. Ends of channels need no descriptor, and
@@ -180,24 +178,22 @@ impl Options {
         self
     }
 
-    /// Sets the number of bytes of the longest message that this end sends, at most [`MAX_MESSAGE`], which is the
-    /// default.
+    /// Sets the number of bytes of the longest message of this end, at most [`MAX_MESSAGE`], the default.
     #[must_use]
     pub fn max_message(mut self, bytes: usize) -> Self {
         self.max_message = bytes.min(MAX_MESSAGE);
         self
     }
 
-    /// Sets the largest number of handles in one message that this end sends, at most [`MAX_HANDLES`], which is the
-    /// default.
+    /// Sets the largest number of handles in one message of this end, at most [`MAX_HANDLES`], the default.
     #[must_use]
     pub fn max_handles(mut self, handles: usize) -> Self {
         self.max_handles = handles.min(MAX_HANDLES);
         self
     }
 
-    /// Sets how many bytes of memory this end keeps in its pool, for reuse by large messages after earlier ones have
-    /// been received. All ends of a process together keep no more than
+    /// Sets the number of bytes of memory kept in the pool of this end, for reuse by large messages after earlier
+    /// messages were received. All ends of a process together keep no more than
     /// [`pool_limit`](crate::quota::pool_limit) says. Default: no limit of this end.
     #[must_use]
     pub fn pool(mut self, bytes: usize) -> Self {
@@ -205,7 +201,7 @@ impl Options {
         self
     }
 
-    /// Sets how many bytes of the peer's memory this process maps at most for the link of this end. Default: 1 GiB.
+    /// Sets the most bytes of the peer's memory mapped by this process for the link of this end. Default: 1 GiB.
     #[must_use]
     pub fn peer_memory(mut self, bytes: usize) -> Self {
         self.peer_memory = bytes;
@@ -213,10 +209,10 @@ impl Options {
     }
 
     /// Sets whether the process at the other end may send descriptors in messages; the default is yes. If the setting
-    /// is no, the kernel drops received descriptors before this process gets them. Then no descriptor can come from a
-    /// file system that the peer itself serves (FUSE), whose close may block. The bytes of such a message arrive, and
-    /// taking its handles fails with [`Error::HandlesLost`](crate::Error::HandlesLost). Ends of channels arrive, except
-    /// ends with queued messages that have descriptors or were sent out of line.
+    /// is `false`, the kernel drops received descriptors before this process gets them. Then no descriptor can come
+    /// from a file system served by the peer itself (FUSE), where a close may block. The bytes of such a message
+    /// arrive, and taking its handles fails with [`Error::HandlesLost`](crate::Error::HandlesLost). Ends of channels
+    /// arrive, except ends with queued messages that have descriptors or were sent out of line.
     ///
     /// The option holds for the whole link that a channel is created with ([`Channel::over`](crate::Channel::over), a
     /// child or a parent), and for links to processes introduced over that link.
@@ -226,7 +222,7 @@ impl Options {
         self
     }
 
-    /// Returns these options in an allocation that ends can share. All ends with the default options share one
+    /// Returns these options in an allocation for sharing between ends. All ends with the default options share one
     /// allocation.
     pub(crate) fn shared(&self) -> Arc<Self> {
         static DEFAULTS: PerProcess<OnceLock<Arc<Options>>> = PerProcess::new(OnceLock::new);
@@ -264,8 +260,8 @@ impl Channel {
         Options::new().pair()
     }
 
-    /// Creates a channel over a connected `SOCK_SEQPACKET` Unix socket, with default options. The process that holds
-    /// the other end of the socket calls this function, or [`Options::over`], too.
+    /// Creates a channel over a connected `SOCK_SEQPACKET` Unix socket, with default options. The process with the
+    /// other end of the socket calls this function, or [`Options::over`], too.
     ///
     /// The socket is the link from now on: the program must neither send nor receive on the socket, and `exec` closes
     /// it. Returns at once; messages sent before the peer has opened its side wait for the peer.

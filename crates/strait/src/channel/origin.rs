@@ -3,7 +3,7 @@
 //! A message stores the *number* of the link over which the message came: one word, copied at receipt. Only a report
 //! looks the link up, so a message that is never reported costs nothing more.
 //!
-//! Messages of a backlog have no certain sender. Such a message was queued at an end when that end was sent to this
+//! Messages of a backlog have no certain sender. Such a message was queued at an end when the end was sent to this
 //! process: one process wrote the message and another sent the end. Either process may have made the message bad.
 
 use std::sync::Arc;
@@ -15,13 +15,13 @@ use crate::link::Link;
 use crate::peer::Peer;
 use crate::quota::{Ledger, Reported};
 
-/// The origin of a message: the number of the link over which this process received the message, with or without the
-/// flag `IN_BACKLOG`; or [`Origin::NOWHERE`].
+/// The origin of a message: the number of the message's link, with or without the flag `IN_BACKLOG`; or
+/// [`Origin::NOWHERE`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Origin(u64);
 
-/// A flag in an [`Origin`], beside the number of the link: the message was in the backlog of an end that this process
-/// received over that link.
+/// A flag in an [`Origin`], beside the number of the link: the message was in the backlog of an end received over the
+/// link.
 const IN_BACKLOG: u64 = 1 << 63;
 
 impl Origin {
@@ -32,13 +32,13 @@ impl Origin {
         Self(link.number())
     }
 
-    /// Returns the origin of a message in the backlog of an end that this process received over `link`.
+    /// Returns the origin of a message in the backlog of an end received over `link`.
     pub(crate) fn in_backlog_over(link: &Link) -> Self {
         Self(link.number() | IN_BACKLOG)
     }
 
-    /// Returns the identity of the process that sent a message with this origin, as
-    /// [`Message::sender`](crate::Message::sender) says.
+    /// Returns the identity of the sender of a message with this origin, like
+    /// [`Message::sender`](crate::Message::sender).
     pub(crate) fn sender(self) -> Option<Peer> {
         if self == Self::NOWHERE || self.0 & IN_BACKLOG != 0 {
             return None;

@@ -1,4 +1,4 @@
-//! The two ends of a data pipe, as handles: their state, their closing, and their description in a message.
+//! The two ends of a data pipe, as handles: state, closing, and description in a message.
 //!
 //! An end travels as a channel end, with the memory as a descriptor, and with the number of bytes that the end has
 //! written or read. The sender's description of the pipe may be false, so this process checks the description against
@@ -19,8 +19,8 @@ use crate::ring::stream::{Reading, Shape, Writing};
 use crate::shm::PipeMemory;
 use crate::wake::lock::Lock;
 
-/// The reason with which a [`DataProducer`] aborts its stream if it is dropped by a panic, unless the program has set
-/// [another](DataProducer::set_abort_reason): 2^32 − 1.
+/// The reason of the abort if a panic drops a [`DataProducer`], unless the program has set [another
+/// reason](DataProducer::set_abort_reason): 2^32 − 1.
 ///
 /// Example: [how a stream is aborted](DataProducer::abort).
 pub const PANICKED: u32 = u32::MAX;
@@ -30,9 +30,9 @@ const HAS_REASON: u64 = 1 << 32;
 
 /// The writing end of a [data pipe](crate::pipe::DataPipe).
 ///
-/// Many threads may use the end through `&self`: one thread at a time writes, and the calls of the others wait for
-/// their turn until their deadline. Dropping the end ends the stream, and a panic that drops the end aborts the stream:
-/// see [the end of the stream](crate::pipe::DataPipe#the-end-of-the-stream).
+/// Many threads may use the end through `&self`: one thread at a time writes, and calls of other threads wait for their
+/// turn until their deadline. Dropping the end ends the stream, and a panic that drops the end aborts the stream: see
+/// [the end of the stream](crate::pipe::DataPipe#the-end-of-the-stream).
 ///
 /// Example: [a pipe](crate::pipe).
 #[derive(Debug)]
@@ -42,7 +42,7 @@ pub struct DataProducer {
 
 /// The reading end of a [data pipe](crate::pipe::DataPipe).
 ///
-/// Many threads may use the end through `&self`: one thread at a time reads, and the calls of the others wait for their
+/// Many threads may use the end through `&self`: one thread at a time reads, and calls of other threads wait for their
 /// turn until their deadline.
 ///
 /// Example: [a pipe](crate::pipe).
@@ -57,25 +57,25 @@ pub(crate) type ProducerShared = PipeEndShared<Writing, Error>;
 /// The state that the threads using the reading end of a data pipe share.
 pub(crate) type ConsumerShared = PipeEndShared<Reading, Ended>;
 
-/// The state that the threads using one end of a data pipe share. `I` is the end's position in the stream, and `E` the
+/// The shared state of the threads using one end of a data pipe. `I` is the end's position in the stream, and `E` the
 /// reason why the stream has ended.
 #[derive(Debug)]
 pub(crate) struct PipeEndShared<I, E> {
     pub(crate) end: PipeCore,
     pub(crate) shape: Shape,
     pub(crate) state: Lock<PipeEndLocked<I, E>>,
-    /// 2^32 + the reason with which the end aborts the stream when it is dropped; 0 if no reason was set.
+    /// 2^32 + the reason for aborting the stream when the end is dropped; 0 if no reason was set.
     aborts_with: AtomicU64,
 }
 
-/// The part of the state of a data-pipe end that one thread at a time uses. `I` is the end's position in the stream,
-/// and `E` the reason why the stream has ended.
+/// The part of the state of a data-pipe end for one thread at a time. `I` is the end's position in the stream, and `E`
+/// the reason why the stream has ended.
 #[derive(Debug)]
 pub(crate) struct PipeEndLocked<I, E> {
     pub(crate) index: I,
     pub(crate) sleeper: Sleeper,
     /// For the writing end the reason why nothing can be written any more; for the reading end how the stream ended,
-    /// once the end has noticed: unread bytes that it knows of can still be read afterwards. `None` before that.
+    /// once the end has noticed: known unread bytes can still be read afterwards. `None` before that.
     pub(crate) ended: Option<E>,
 }
 
@@ -87,14 +87,14 @@ pub(crate) enum Ended {
     Failed(Error),
 }
 
-/// The private state that one side of a data pipe keeps between waits: the number of doorbells in flight to this side,
-/// and the CPU published last.
+/// The private state of one side of a data pipe between waits: the number of doorbells in flight to this side, and the
+/// CPU published last.
 #[derive(Debug, Default)]
 pub(crate) struct Sleeper {
     /// Number of doorbells (empty messages that wake this side) in flight although this side has not slept; this side
     /// must still receive them.
     pub(crate) owed: u32,
-    /// The number of the CPU, plus 1, that this side published last; 0 if no CPU was published.
+    /// The number of the last CPU published by this side, plus 1; 0 if no CPU was published.
     pub(crate) cpu: u32,
 }
 
@@ -155,7 +155,7 @@ impl<I, E> PipeEndShared<I, E> {
         Arc::new(Self { end, shape, state, aborts_with: AtomicU64::new(0) })
     }
 
-    /// Sets the reason with which the end aborts the stream when it is dropped. The last reason counts.
+    /// Sets the reason for aborting the stream when the end is dropped. The last reason counts.
     pub(crate) fn set_abort_reason(&self, reason: u32) {
         self.aborts_with.store(HAS_REASON | u64::from(reason), Ordering::Relaxed);
     }
@@ -166,8 +166,8 @@ impl<I, E> PipeEndShared<I, E> {
         (word != 0).then_some(word as u32)
     }
 
-    /// Closes the end, which the program drops, unless it was sent before. `end_words` publishes in the data pipe that
-    /// the stream has ended, or that this end reads no more.
+    /// Closes the dropped end, unless it was sent before. `end_words` publishes in the data pipe that the stream has
+    /// ended, or that this end reads no more.
     fn close(self: &Arc<Self>, end_words: impl FnOnce()) {
         let end = &self.end.channel.end;
         // The child of a `fork` must not end the parent's stream; and an end that was sent belongs to its receiver.

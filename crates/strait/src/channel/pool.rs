@@ -1,9 +1,9 @@
-//! Memory for large messages: blocks that stay mapped on both sides, so that their pages stay warm.
+//! Memory for large messages: blocks that stay mapped on both sides, with warm pages.
 //!
 //! Page faults, not copies, are the main cost of a large message. A block is a memfd that the sender creates, sends
-//! over the link once, and then refers to by number. A block holds one message at a time, and only its sender chooses
-//! which message goes where: there is no free list that both sides write. The receiver returns a block by writing the
-//! number of the use into the block's first word. The sender reads that word when a block is next needed.
+//! over the link once, and then refers to by number. A block holds one message at a time, and only the sender assigns
+//! messages to blocks: there is no free list that both sides write. The receiver returns a block by writing the number
+//! of the use into the block's first word. The sender reads that word when a block is next needed.
 //!
 //! ```text
 //! offset    0   u64   the last use that the receiver is done with
@@ -58,11 +58,11 @@ pub(crate) struct BlockRecord {
     /// 0 for an unshared block.
     part: usize,
     stride: usize,
-    /// The number of this use of the block or part, counted from 1. When the receiver has finished with the message, it
-    /// writes this number into the return word of the block or part.
+    /// The number of this use of the block or part, counted from 1. The receiver writes this number into the return
+    /// word of the block or part after finishing with the message.
     pub(crate) usage: u64,
     pub(crate) len: u64,
-    /// Whether the sender never uses the block again, so that the receiver unmaps the block after this message.
+    /// Whether the sender never uses the block again. If so, the receiver unmaps the block after this message.
     pub(crate) once: bool,
 }
 
@@ -158,7 +158,7 @@ struct Block {
 }
 
 impl Block {
-    /// Returns the number of bytes that this block counts as warm memory.
+    /// Returns the number of bytes of this block that count as warm memory.
     fn counted(&self) -> usize {
         self.warm.as_ref().map_or(0, |warm| warm.counted())
     }
@@ -168,8 +168,8 @@ impl Block {
     }
 }
 
-/// The blocks in which one end sends large messages, shared and unshared ones. The block at index *n* of `blocks` is
-/// unshared and has the id *n*.
+/// The shared and unshared blocks of one end for sending large messages. The block at index *n* of `blocks` is unshared
+/// and has the id *n*.
 #[derive(Debug, Default)]
 pub(crate) struct Pool {
     blocks: Vec<Option<Block>>,
@@ -189,7 +189,7 @@ struct SharedBlock {
     parts: Vec<Part>,
     /// Indices of the free parts of this block; the last one is lent next.
     free: Vec<usize>,
-    /// Number of parts of this block that are lent for messages now.
+    /// Number of lent parts of this block.
     lent: usize,
     /// The block as warm memory of this process, if the pool keeps the block and lends its parts again; `None` if each
     /// part is lent only once.
@@ -212,8 +212,8 @@ impl SharedBlock {
         self.lent > 0 && (0..self.parts.len()).any(|part| self.came_back(part))
     }
 
-    /// Takes back the parts of this block that the receiver has returned since the last call. Returns the number of
-    /// these parts, and the bytes of their messages.
+    /// Takes back the parts of this block returned by the receiver since the last call. Returns their number, and the
+    /// bytes of their messages.
     fn collect(&mut self) -> (u64, usize) {
         let (mut count, mut bytes) = (0, 0);
         if self.lent == 0 {
@@ -344,8 +344,8 @@ impl Pool {
         make: impl FnOnce(usize) -> Result<Shareable, Error>,
     ) -> Result<Option<Loan>, Error> {
         self.collect();
-        // If nothing is in flight, one message is allowed whatever its size. Otherwise a message over the limit could
-        // never be sent.
+        // If nothing is in flight, one message of any size is allowed. Otherwise a message over the limit could never
+        // be sent.
         if self.queued > 0 && self.queued.saturating_add(len) > queue {
             return Ok(None);
         }
@@ -389,7 +389,7 @@ impl Pool {
         Some(Loan { record: whole(id, usage, len, false), mapping: block.mapping.clone(), fresh: None })
     }
 
-    /// Returns the number of bytes of this pool's blocks that are warm, whether they are lent now or free.
+    /// Returns the number of warm bytes of this pool's blocks, lent or free.
     fn retained(&self) -> usize {
         let single = self.blocks.iter().flatten().map(Block::counted);
         let shared = self.shared.iter().flatten().map(|block| block.warm.as_ref().map_or(0, |warm| warm.counted()));
@@ -404,7 +404,7 @@ impl Pool {
         let mut excess = (pool_held() + size).saturating_sub(pool_limit()).max(excess_here);
         let singles = self.blocks.iter().flatten().map(|block| &block.warm);
         let all = singles.chain(self.shared.iter().flatten().map(|block| &block.warm)).flatten();
-        // A message that exceeds the limits by itself makes no other block go.
+        // If a message alone exceeds the limits, no other block is cooled.
         if size <= most {
             for block in all {
                 if excess == 0 {
@@ -521,14 +521,14 @@ impl Pool {
         Growth::Done
     }
 
-    /// Counts the message of this loan as in flight no longer. The memory stays lent, so that its bytes stay too, until
+    /// Counts the message of this loan as in flight no longer. The memory, with its bytes, stays lent until
     /// [`Pool::take_back`].
     pub(crate) fn uncount(&mut self, loan: &Loan) {
         self.set_lent(loan, 0);
     }
 
-    /// Sets the length of the message that is in flight in the memory of this loan. Returns `false`, and changes nothing,
-    /// for memory from the pool of an earlier lane, and for memory that a bad peer has returned too early.
+    /// Sets the length of the message in flight in the memory of this loan. Returns `false`, and changes nothing, for
+    /// memory from the pool of an earlier lane, and for memory that a bad peer has returned too early.
     fn set_lent(&mut self, loan: &Loan, len: usize) -> bool {
         let is_same = |mapping: &Arc<Mapping>| Arc::ptr_eq(mapping, &loan.mapping);
         let id = loan.record.id as usize;
@@ -550,9 +550,9 @@ impl Pool {
         true
     }
 
-    /// Takes back the memory that was lent for a message which is not sent after all. The next loan of that memory gets
-    /// the number of this use again. If the receiver never got the block's memory, the block is dropped. Does nothing
-    /// for memory from the pool of an earlier lane.
+    /// Takes back the memory lent for an unsent message. The next loan of the memory gets the number of this use again.
+    /// If the receiver never got the block's memory, the block is dropped. Does nothing for memory from the pool of an
+    /// earlier lane.
     pub(crate) fn take_back(&mut self, loan: &Loan) {
         if loan.record.id >= MAX_SINGLE as u64 {
             self.take_back_part(loan);

@@ -85,8 +85,8 @@ impl From<SendError> for std::io::Error {
 pub struct SendManyError {
     /// Number of messages that were sent before the failure.
     pub sent: usize,
-    /// The error of the first message that was not sent, with its handles. The messages after it were not taken from
-    /// the caller's iterator.
+    /// The error of the first unsent message, with its handles. The messages after it were not taken from the caller's
+    /// iterator.
     pub failed: SendError,
 }
 

@@ -1,10 +1,10 @@
 //! Values: messages that stay objects when sent within a process.
 //!
-//! A value is not in the ring; the ring has only a message without bytes and with one handle. The value lies where
-//! the handles of a message within this process lie: in the [mailbox](crate::lane::mailbox) of this process. There it
-//! is filed under the token of the direction and the number of the message. That token belongs to this process alone,
-//! and nothing from another process is filed there. So no other process can name a value, whatever it writes. A process
-//! that made the memory of the ring can only let a value be received in its turn, or not at all.
+//! A value is not in the ring; the ring has only a message without bytes and with one handle. The value lies where the
+//! handles of a message within this process lie: in the [mailbox](crate::lane::mailbox) of this process. There it is
+//! filed under the token of the direction and the number of the message. That token belongs to this process alone, and
+//! nothing from another process is filed there. So no other process can name a value, whatever its writes. The maker of
+//! the ring's memory can only let a value be received in its turn, or not at all.
 //!
 //! The user's code turns a value into bytes and handles, and also destroys it. Neither may run while this library holds
 //! a lock, because user code knows nothing of the lock. So the library defers the destructor of each dropped value. The
@@ -56,11 +56,11 @@ use crate::sync::unpoisoned;
 /// # Ok::<(), strait::Error>(())
 /// ```
 pub trait Value: Send + 'static {
-    /// Returns the bytes and the handles of the message that replaces this value in another process.
+    /// Returns the bytes and the handles of the message, in place of this value, for another process.
     ///
     /// The library calls this function at most once, and only in a call that needs the bytes:
     /// - a call that sends the value to another process;
-    /// - a call that sends away, or fuses, an end which has not received the value yet;
+    /// - a call that sends away, or fuses, an end with the unreceived value;
     /// - a call that asks a received message for bytes, or receives into a buffer or [in
     ///   place](crate::Channel::recv_in_place).
     ///
@@ -101,7 +101,7 @@ impl<T: Value> Erased for T {
     }
 }
 
-/// A value that is sent within this process, or the bytes and handles into which the value was turned.
+/// A value sent within this process, or the bytes and handles made of the value.
 pub(crate) struct Lazy {
     /// The value, until it is taken or turned into bytes and handles. In a mutex, because threads may share a message,
     /// and a value need not be [`Sync`].
@@ -123,7 +123,7 @@ impl Lazy {
         Self { value: Mutex::new(Some(Box::new(value))), parts: OnceLock::new(), size }
     }
 
-    /// Returns the size in bytes that the value reported when it was sent ([`Value::size`]).
+    /// Returns the size in bytes reported by the value at the send ([`Value::size`]).
     pub(crate) fn size(&self) -> usize {
         self.size
     }

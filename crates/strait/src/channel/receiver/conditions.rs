@@ -2,7 +2,7 @@
 
 use super::Status;
 
-/// The conditions of a trap, which fires when any of them is met. A new value has none.
+/// The conditions of a trap. The trap fires when any condition is met. A new value has none.
 ///
 /// ```
 /// // Ten messages, or a mebibyte in fewer, or nothing more to come.
@@ -43,9 +43,9 @@ impl Conditions {
         self
     }
 
-    /// Adds the condition that [`Status::arrived`] is at least `messages`: that so many messages have arrived at this end,
-    /// received ones included. With `status.arrived + 1` a trap fires at the next message, also if messages are queued
-    /// already.
+    /// Adds the condition that [`Status::arrived`] is at least `messages`: that so many messages have arrived at this
+    /// end, including received messages. With `status.arrived + 1` a trap fires at the next message, also if messages
+    /// are queued already.
     ///
     /// ```
     /// use strait::Channel;
@@ -63,8 +63,8 @@ impl Conditions {
         self
     }
 
-    /// Adds the condition that this end can send a small message, with one descriptor as far as its options permit. The
-    /// condition is also met if sending would fail at once.
+    /// Adds the condition of room for a small message from this end, with one descriptor as far as the options permit.
+    /// The condition is also met if sending would fail at once.
     pub const fn room(mut self) -> Self {
         self.room = true;
         self
@@ -83,7 +83,7 @@ impl Conditions {
         self
     }
 
-    /// Returns whether `status` meets at least one of these conditions.
+    /// Returns whether `status` meets a condition of this set.
     pub fn are_met(&self, status: &Status) -> bool {
         self.messages.is_some_and(|messages| status.messages >= messages)
             || self.bytes.is_some_and(|bytes| status.bytes >= bytes)

@@ -32,12 +32,12 @@ pub struct Status {
     /// Number of bytes in the messages that can be received now. A [value](crate::view::Value) from within the process
     /// counts as many as its [size](crate::view::Value::size) says.
     pub bytes: u64,
-    /// The number of messages that have arrived at this end since this process has it: messages already received, and
-    /// messages that can be received now. The number only grows, so two calls tell whether a message arrived in
-    /// between. A message that was [put back](Channel::put_back) counts once more.
+    /// The number of messages that have arrived at this end in this process: messages already received, and messages
+    /// that can be received now. The number only grows, so two calls tell whether a message arrived in between. A
+    /// message that was [put back](Channel::put_back) counts once more.
     pub arrived: u64,
-    /// Whether a small message with one descriptor can be sent now without blocking, as far as the ring and the limits
-    /// of this end's [`Options`](crate::Options) allow. Also `true` if a send would fail at once.
+    /// Whether a small message with one descriptor can be sent now without blocking, by the ring and the limits of this
+    /// end's [`Options`](crate::Options). Also `true` if a send would fail at once.
     pub has_room: bool,
     /// Whether nothing more will come: the other end is closed, or its process is dead or a bad peer. Messages that
     /// were sent before can still be received.
@@ -57,8 +57,8 @@ impl Status {
 pub(in crate::channel) struct Lookahead {
     lane: Arc<Lane>,
     survey: Survey,
-    /// Number of messages, and of bytes in them, that were received before the survey began or were in the backlog
-    /// then. The survey counts later messages only.
+    /// Number of messages, and of their bytes, received before the survey began or in the backlog then. The survey
+    /// counts later messages only.
     base: (u64, u64),
 }
 
@@ -160,8 +160,7 @@ impl End {
         looked.map_err(|corrupt| rx.end_with(Error::BadPeer(corrupt.0)))
     }
 
-    /// Returns how many messages, and bytes in these messages, this end has received in its lifetime or has in its
-    /// backlog.
+    /// Returns the number of messages, and of their bytes, received in this end's lifetime or in the backlog.
     fn base(&self, rx: &Rx) -> (u64, u64) {
         let (messages, bytes) = rx.backlog_amount();
         (self.counts.messages_received.get() + messages, self.counts.bytes_received.get().wrapping_add(bytes))
@@ -181,8 +180,8 @@ impl End {
         }
     }
 
-    /// Moves all messages in the ring before a record that leads to another ring or lane to the backlog, and follows
-    /// that record. So the messages behind that record can be counted.
+    /// Moves all messages in the ring before a record *next* or *moved* to the backlog, and follows the record. So the
+    /// messages behind that record can be counted.
     fn take_all_before(&self, rx: &mut Rx) -> Result<(), Error> {
         let (lane, generation) = (rx.lane.clone(), rx.generation());
         rx.set_ahead(None);

@@ -53,7 +53,7 @@ impl From<PutBackError> for Error {
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct MessageInfo {
-    /// Number of bytes in the message. For a value, the [size](crate::view::Value::size) that it reports.
+    /// Number of bytes in the message. For a value, its reported [size](crate::view::Value::size).
     pub len: usize,
     /// Number of handles that the message was sent with. 0 for a value.
     pub handles: usize,
@@ -137,7 +137,7 @@ impl Channel {
     /// a block of shared memory outside the ring, as messages of more than [`Options::inline_max`] bytes do. Such a
     /// message is received as a view instead, as [`recv_in_place`](Self::recv_in_place) does; `message` is empty then.
     ///
-    /// Use this call if the bytes of long messages are to be copied to several places, and not into one buffer first.
+    /// Use this call to copy the bytes of long messages to several places, without copying into one buffer first.
     ///
     /// ```
     /// let (a, b) = strait::Channel::pair()?;
@@ -236,7 +236,7 @@ impl Channel {
         self.end.recv_view_with(deadline.into(), || ())
     }
 
-    /// Receives the next message in place as [`recv_in_place`](Self::recv_in_place) does, as a view that [owns
+    /// Receives the next message in place, like [`recv_in_place`](Self::recv_in_place), as a view that [owns
     /// itself](crate::owned).
     ///
     /// # Errors
@@ -259,18 +259,17 @@ impl Channel {
         self.end.received_or(self.end.recv_batch(slots, deadline.into()))
     }
 
-    /// Receives the messages that are there, at most `most`, and appends them to `batch`; waits for the first message
-    /// until the deadline.
+    /// Receives up to `most` available messages, and appends them to `batch`; waits for the first message until the
+    /// deadline.
     pub(crate) fn recv_onto(&self, batch: &mut Vec<Message>, most: usize, deadline: Deadline) -> Result<(), Error> {
         self.end.received_or(self.end.recv_onto(batch, most, deadline))
     }
 
-    /// Puts messages back that were received from this end: these messages are the next ones again, in this order,
-    /// before all others. If the end is sent, they travel along. The bytes are not copied, and no limit applies. Does
-    /// not block.
+    /// Puts back messages received from this end: these messages are received next, in this order, before all others.
+    /// If the end is sent, they travel along. The bytes are not copied, and no limit applies. Does not block.
     ///
-    /// Use this call to look at messages and leave some of them to other threads. The order is right only if no other
-    /// thread receives meanwhile.
+    /// Use this call to look at messages and leave some to other threads. The order is right only if no other thread
+    /// receives meanwhile.
     ///
     /// ```
     /// let (a, b) = strait::Channel::pair()?;
@@ -342,7 +341,7 @@ impl End {
     /// ring, and without handles. This is the common case, in few instructions. Returns `false`, and changes nothing, in
     /// all other cases.
     ///
-    /// A message of one cell takes the shortest path, which calls no function unless that call is its last step. So the
+    /// A message of one cell takes the shortest path, which calls no function except as its last step. So the
     /// processor's registers need not be saved.
     #[inline(never)]
     fn recv_short(&self, message: &mut Message) -> bool {

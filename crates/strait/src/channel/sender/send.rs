@@ -40,8 +40,8 @@ impl Channel {
 
     /// Sends a message; waits for room until the deadline.
     ///
-    /// The bytes are copied once, straight into shared memory. If the message was sent, its handles are closed in this
-    /// process. Otherwise the error contains the handles.
+    /// The bytes are copied once, straight into shared memory. After a send, the handles of the message are closed in
+    /// this process. Otherwise the error contains the handles.
     ///
     /// # Errors
     /// [`Error::TimedOut`]; [`Error::PeerClosed`]; [`Error::MessageTooLarge`] and [`Error::TooManyHandles`] by the
@@ -471,8 +471,8 @@ impl End {
     ) -> Result<(), Error> {
         let len = self.check(&parts, handles)?;
         if !handles.is_empty() || len > self.options.inline_limit() {
-            // Sending attachments may have to wait for room in the socket. The peer makes that room by taking the
-            // messages before this one.
+            // Sending attachments may have to wait for room in the socket. The peer makes room by taking the earlier
+            // messages.
             self.commit(tx, deadline)?;
             tx.pin();
         }

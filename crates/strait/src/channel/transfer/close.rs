@@ -1,7 +1,7 @@
 //! Closing an end: its unreceived messages are dropped, and the peer is woken to learn of the close.
 //!
-//! A peer chooses how many messages and lanes an end has to go through before it is closed. The call that drops the end
-//! does a [limited part](AT_ONCE) of this work, and the [deferred close](super::deferred_close) does the rest.
+//! A peer chooses how many messages and lanes an end has to go through before it is closed. The dropping call does a
+//! [limited part](AT_ONCE) of this work, and the [deferred close](super::deferred_close) does the rest.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -149,7 +149,7 @@ fn shortage_behind(error: Error) -> Error {
 }
 
 impl Channel {
-    /// Closes this end of the channel, as dropping the end does, with a number that tells the peer the reason. The peer
+    /// Closes this end of the channel, like dropping the end, with a number as the reason for the peer. The peer
     /// receives everything sent before, then [`Error::PeerClosed`], and then [`Channel::close_reason`] returns the
     /// number. The program defines the meaning of the number. Never blocks.
     ///
@@ -170,9 +170,8 @@ impl Channel {
         drop(self);
     }
 
-    /// Sets the number that the peer gets as the reason once this end is closed, whichever way: see
-    /// [`Channel::close_with`]. The first reason that was set stays. An end that is sent to another
-    /// process leaves its reason behind.
+    /// Sets the reason, a number, for the peer once this end is closed, in any way: see [`Channel::close_with`]. The
+    /// first reason that was set stays. When an end is sent to another process, its reason stays behind.
     ///
     /// ```
     /// use strait::{Channel, Error};
@@ -191,9 +190,9 @@ impl Channel {
         }
     }
 
-    /// Returns the number with which the other end was closed ([`Channel::close_with`]), once a receive from this end
-    /// has returned [`Error::PeerClosed`]. `None` before, and if the other end was dropped, its process died, or this
-    /// end was sent to another process after the other end had been closed.
+    /// Returns the reason of the other end's close ([`Channel::close_with`]), once a receive from this end has returned
+    /// [`Error::PeerClosed`]. `None` before, and if the other end was dropped, its process died, or this end was sent
+    /// to another process after the other end had been closed.
     pub fn close_reason(&self) -> Option<u32> {
         self.end.counts.cold.get()?.closed_with.get().copied()
     }

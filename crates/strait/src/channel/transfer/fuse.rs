@@ -100,13 +100,13 @@ impl From<FuseError> for Error {
 
 impl Channel {
     /// Joins two channels: from now on the other end of this channel and the other end of `other` are the two ends of
-    /// one channel. Messages that the other ends sent here and this process has not received come first, with their
-    /// handles. No message is lost or reordered, whatever the other ends do meanwhile, and the other ends notice
-    /// nothing. After the call this process has no part in the channel and may exit.
+    /// one channel. Unreceived messages of the other ends come first, with their handles. No message is lost or
+    /// reordered, whatever the other ends do meanwhile, and the other ends notice nothing. After the call this process
+    /// has no part in the channel and may exit.
     ///
     /// As with a sent end, this process has made the memory in which the channel goes on: see [`Channel::rehome`].
     ///
-    /// The other ends may be in any processes, this one included, and in transit. If one end is closed, or its process
+    /// The other ends may be in any process, also in this process, and in transit. If one end is closed, or its process
     /// dead, the other end receives the messages of that end, and then [`Error::PeerClosed`].
     ///
     /// ```

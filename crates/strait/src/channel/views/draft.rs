@@ -54,8 +54,7 @@ impl<K> std::fmt::Debug for Draft<'_, K> {
 #[derive(Debug)]
 enum DraftStorage<'a> {
     Private(Vec<u8>),
-    /// The bytes of the draft are in a block of the pool, which the peer maps, so that sending the draft copies
-    /// nothing.
+    /// The bytes of the draft are in a block of the pool, mapped by the peer, so sending the draft copies nothing.
     Shared(Reservation<'a>),
 }
 
@@ -65,7 +64,7 @@ impl Channel {
         Draft::new(self, ())
     }
 
-    /// Begins a message as [`draft`](Self::draft) does, for a draft that [owns itself](crate::owned).
+    /// Begins a message, like [`draft`](Self::draft), for a draft that [owns itself](crate::owned).
     pub fn draft_owned(self: Arc<Self>) -> Draft<'static, Arc<Self>> {
         // SAFETY: the draft drops its borrows before the `Arc`.
         let channel = unsafe { kept::borrow(&self) };
@@ -94,7 +93,7 @@ impl<'a, K> Draft<'a, K> {
         self.len == 0
     }
 
-    /// Returns whether the bytes of the message are in shared memory already, so that sending will not copy them.
+    /// Returns whether the bytes of the message are in shared memory already. If so, sending copies nothing.
     pub fn is_shared(&self) -> bool {
         matches!(self.storage, DraftStorage::Shared(_))
     }

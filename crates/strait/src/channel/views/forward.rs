@@ -1,9 +1,9 @@
 //! Forwarding: sends a received message on.
 //!
 //! A message in the ring or in a block of the pool was copied out when it was received, and is copied again by the
-//! forward. Both copies are needed. The original sender can still write to that memory, so the next receiver might get
-//! other bytes than this process has checked. And a process that gets a block can read and write the later messages
-//! that the block's owner puts there for another process.
+//! forward. Both copies are needed. The original sender can still write to the memory, so the next receiver might get
+//! other bytes than this process has checked. And a process with a block can read and write later messages in the block
+//! from its owner to another process.
 //!
 //! Sealed memory cannot change, and holds only this message. So it is passed on, by the descriptor that was retained
 //! when the memory was mapped.
@@ -45,8 +45,8 @@ impl Channel {
     /// # Ok::<(), strait::Error>(())
     /// ```
     ///
-    /// A process can see that others have the same memory, and processes with memory in common can signal to each other
-    /// through that memory (by file locks, for example). To keep two processes apart, send them [`Message::bytes`]
+    /// A process can see that others have the same memory, and processes with common memory can signal to each other
+    /// through the memory (by file locks, for example). To keep two processes apart, send them [`Message::bytes`]
     /// instead.
     ///
     /// # Errors
@@ -63,14 +63,14 @@ impl Channel {
 
 impl<K> InPlace<'_, K> {
     /// Sends the message on over another channel, with its handles, without reading it; waits for room until the
-    /// deadline. Meant for relays: for a large unsealed message, this call saves one of the two copies that
-    /// [`Channel::forward`] makes.
+    /// deadline. Meant for relays: for a large unsealed message, this call saves one of the two copies of
+    /// [`Channel::forward`].
     ///
     /// After success the handles are gone; the view stays, and dropping it makes room for the sender. After an error
     /// the message is unchanged.
     ///
-    /// If the message is not [sealed](Self::sealed), its bytes may change between a look at the view and this call. A
-    /// relay that has to check messages receives them ([`Channel::recv_message`]) and forwards the copy.
+    /// If the message is not [sealed](Self::sealed), its bytes may change between a look at the view and this call. To
+    /// check messages, a relay receives each message ([`Channel::recv_message`]) and forwards the copy.
     ///
     /// ```
     /// use strait::{Channel, Deadline};

@@ -170,7 +170,7 @@ impl<'a, K> InPlace<'a, K> {
     }
 
     /// Returns the address of the [`len`](Self::len) bytes of the message, which are readable as long as the view
-    /// lives. The address is for system calls and other code that can handle bytes that change. It is aligned to a page
+    /// lives. The address is for system calls and other code that can handle changing bytes. It is aligned to a page
     /// for a large message, and to 8 bytes otherwise.
     pub fn as_ptr(&self) -> *const u8 {
         match &self.storage {
@@ -203,8 +203,7 @@ impl<'a, K> InPlace<'a, K> {
         }
     }
 
-    /// Takes the handles of the message, in the order in which they were sent. Returns none if the handles were taken
-    /// before.
+    /// Takes the handles of the message, in sending order. Returns none if the handles were taken before.
     ///
     /// # Errors
     /// [`Error::HandlesLost`] if this process had too few free descriptors when the message arrived. The handles that
@@ -213,14 +212,13 @@ impl<'a, K> InPlace<'a, K> {
         self.arrived.take()
     }
 
-    /// Returns the identity of the process that sent this message, as
-    /// [`Message::sender`](crate::Message::sender) does.
+    /// Returns the identity of the sender of this message, like [`Message::sender`](crate::Message::sender).
     pub fn sender(&self) -> Option<Peer> {
         self.origin.sender()
     }
 
-    /// Reports that the sender of this message broke the rules, and closes the link to the sender. Does for this
-    /// message what [`Message::report_bad`](crate::Message::report_bad) does for a [`Message`](crate::Message).
+    /// Reports that the sender of this message broke the rules, and closes the link to the sender. Works like
+    /// [`Message::report_bad`](crate::Message::report_bad).
     pub fn report_bad(&self, why: &'static str) -> Reported {
         self.origin.report(why)
     }

@@ -29,8 +29,7 @@ use crate::wake::lock::Guard;
 ///
 /// While a reservation is held, no other thread sends from this end.
 ///
-/// Bytes that are never written reach the peer as whatever was there: zeroes, or bytes of earlier messages to the
-/// same peer.
+/// Unwritten bytes reach the peer with their old content: zeroes, or bytes of earlier messages to the same peer.
 ///
 /// ```
 /// use std::io::Write;
@@ -75,8 +74,8 @@ impl Channel {
     /// Reserves room for a message of `len` bytes, to be filled in place and sent without a copy. Waits for room until
     /// the deadline, which also applies to [`Reservation::commit`].
     ///
-    /// A small message is written into the ring. A large message is written into a block that the peer has mapped
-    /// already, if a block of that size is free; otherwise into a new block.
+    /// A small message is written into the ring. A large message is written into a block already mapped by the peer, if
+    /// a block of the size is free; otherwise into a new block.
     ///
     /// # Errors
     /// The errors of [`Channel::send_by`].
@@ -84,7 +83,7 @@ impl Channel {
         self.reserve_with(len, deadline.into(), || ())
     }
 
-    /// Reserves room for a message as [`reserve`](Self::reserve) does, for a reservation that [owns
+    /// Reserves room for a message, like [`reserve`](Self::reserve), for a reservation that [owns
     /// itself](crate::owned).
     ///
     /// # Errors
@@ -133,8 +132,8 @@ impl Channel {
     /// bytes, this process included. The receiver can read the message [in place](crate::view::InPlace::sealed) without
     /// trusting this process.
     ///
-    /// Sealing costs more than the warm memory of the pool: each message pays for new pages. Use it for messages that
-    /// are sent once and must be read without a copy.
+    /// Sealing costs more than the warm memory of the pool: each message pays for new pages. Use sealed reservations
+    /// for messages that are sent once and must be read without a copy.
     ///
     /// # Errors
     /// The errors of [`Channel::send_by`].
@@ -142,7 +141,7 @@ impl Channel {
         self.reserve_sealed_with(len, || ())
     }
 
-    /// Allocates memory for a sealed message as [`reserve_sealed`](Self::reserve_sealed) does, for a reservation that
+    /// Allocates memory for a sealed message, like [`reserve_sealed`](Self::reserve_sealed), for a reservation that
     /// [owns itself](crate::owned).
     ///
     /// # Errors
@@ -270,8 +269,8 @@ impl<K> Reservation<'_, K> {
         self.commit_returning_handles(len).map(drop)
     }
 
-    /// Sends the first `len` bytes of the room as the message. On success returns the handles of the message that are
-    /// still open in this process, for the caller to close.
+    /// Sends the first `len` bytes of the room as the message. On success returns the handles of the message still open
+    /// in this process, for the caller to close.
     fn commit_returning_handles(mut self, len: usize) -> Result<Vec<Handle>, SendError> {
         assert!(len <= self.len, "no more than was reserved");
         let mut handles = std::mem::take(&mut self.handles);
@@ -284,7 +283,7 @@ impl<K> Reservation<'_, K> {
     }
 
     /// Sends the first `len` bytes of the room with `handles`; waits until `deadline` instead of the reservation's own
-    /// deadline. On success returns the handles that are still open in this process, for the caller to close.
+    /// deadline. On success returns the handles still open in this process, for the caller to close.
     pub(super) fn commit_with(
         mut self,
         len: usize,
@@ -513,13 +512,14 @@ impl<K> SealedReservation<'_, K> {
         })
     }
 
-    /// Seals the bytes of the message and sends it, as [`commit`](Self::commit) does, and returns the memory to this
-    /// process: as a private copy at the same address, which this process can read and write. No byte is copied;
+    /// Seals and sends the message, like [`commit`](Self::commit), and returns the memory to this process: as a private
+    /// copy at the same address, for reading and writing. No byte is copied;
     /// [`RegionWriter::seal`](crate::region::RegionWriter::seal) says what the call costs.
     ///
     /// # Errors
-    /// The errors of [`commit`](Self::commit); [`Error::StillMapped`] if a child that another thread forked while the
-    /// memory was made still has it after 100 ms. After an error the memory is freed; the error contains the handles.
+    /// The errors of [`commit`](Self::commit); [`Error::StillMapped`] if another thread forked a child while the memory
+    /// was made, and the child still has the memory after 100 ms. After an error the memory is freed; the error
+    /// contains the handles.
     pub fn commit_and_keep(self, deadline: impl Into<Deadline>) -> Result<RegionCopy, SendError> {
         self.commit_by(deadline.into(), |mut mapping, fd, _| {
             mapping.seal_in_place(fd.as_fd(), || region::seal(&fd))?;

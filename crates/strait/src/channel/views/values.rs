@@ -20,8 +20,8 @@ use crate::wake::lock::Guard;
 impl Channel {
     /// Sends a value as a message; waits for room until the deadline. A receiver in this process
     /// [takes](Message::take_value) the object itself. For a receiver in another process the value is [turned into
-    /// bytes and handles](Value::into_parts), by this call or when the receiving end is sent to that process. A
-    /// receiver in this process that asks for bytes gets bytes too.
+    /// bytes and handles](Value::into_parts), by this call or when the receiving end is sent to the other process. A
+    /// receiver in this process that asks for bytes gets bytes, too.
     ///
     /// The value keeps its place in the order of messages. A value that is never received is dropped without being
     /// turned into bytes.
@@ -40,8 +40,8 @@ impl Channel {
 }
 
 impl End {
-    /// Sends a message that is a value over this end, if the other end is in this process, and empties `message`.
-    /// Returns `None` if the other end is in another process. After an error or `None`, `message` is unchanged.
+    /// Sends a value message over this end, if the other end is in this process, and empties `message`. Returns `None`
+    /// if the other end is in another process. After an error or `None`, `message` is unchanged.
     pub(super) fn forward_value(&self, message: &mut Message, deadline: Deadline) -> Option<Result<(), Error>> {
         let mut value = message.arrived.take_valued();
         let sent = self.send_value_local(&mut value, deadline);
@@ -56,7 +56,7 @@ impl End {
         }
     }
 
-    /// Sends a value to the other end, if that end is in this process. Returns `true` if the value was sent, and
+    /// Sends a value to the other end, if the other end is in this process. Returns `true` if the value was sent, and
     /// `false` if the other end is in another process. After an error or `false`, `value` still holds the value.
     fn send_value_local(&self, value: &mut Option<Valued>, deadline: Deadline) -> Result<bool, Error> {
         let mut tx = self.lock_tx(deadline)?;
