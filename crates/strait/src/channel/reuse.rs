@@ -13,7 +13,7 @@ use crate::os::fork::PerProcess;
 use crate::quota::OverLimit;
 use crate::sync::unpoisoned;
 
-/// Makes a lane on the link `reused`, for an end in this process and an end in the process that connects. Announces the
+/// Makes a lane on the link `reused`, for an end in this process and an end in the connecting process. Announces the
 /// lane's arena to that process.
 pub(super) fn make(reused: &InUse) -> Result<Lane, Error> {
     let (arena, name) = Link::make_lane(&Link::own(), reused, SMALL)?;
@@ -50,7 +50,7 @@ fn find(link: &InUse, name: Name, options: &Options) -> Result<Channel, Error> {
     Ok(Channel { end: Arc::new(End::new(Arc::new(lane), &options.shared())) })
 }
 
-/// The lanes of connects that failed after the listener had accepted, each with its link.
+/// The lanes of failed connects after the listener's accept, each with its link.
 type Lost = Mutex<Vec<(InUse, Name)>>;
 
 fn lost() -> &'static PerProcess<Lost> {

@@ -7,8 +7,8 @@ use crate::deferred::InTurn;
 use crate::quota::Payer;
 use crate::quota::closing::{self, ReceivedFd};
 
-/// Handles that arrived and that the program has not taken yet, with the account of the sending peer. Dropping this
-/// value closes the handles; channel ends among them are dropped.
+/// Received handles, not taken by the program yet, with the account of the sending peer. Dropping this value closes the
+/// handles; channel ends among them are dropped.
 #[derive(Debug, Default)]
 pub(crate) struct UnclaimedHandles {
     handles: Vec<Handle>,
@@ -20,12 +20,12 @@ impl UnclaimedHandles {
         Self { handles, payer }
     }
 
-    /// Takes all handles out of this `UnclaimedHandles`, and returns them; the caller owns the returned handles.
+    /// Takes out and returns all handles of this `UnclaimedHandles`; the caller owns the returned handles.
     pub(crate) fn take(&mut self) -> Vec<Handle> {
         std::mem::take(&mut self.handles)
     }
 
-    /// Takes the handle with this index, which the caller then owns. Returns `None` if there are fewer handles.
+    /// Takes the handle with this index; the caller then owns the handle. Returns `None` if there are fewer handles.
     pub(crate) fn take_one(&mut self, index: usize) -> Option<Handle> {
         (index < self.handles.len()).then(|| self.handles.remove(index))
     }
@@ -74,12 +74,12 @@ fn close_one(handle: Handle, payer: &Payer) {
 }
 
 thread_local! {
-    /// Handles that this thread is about to close, because the receiving ends were closed without receiving them.
+    /// Handles about to be closed by this thread, because the receiving ends were closed before receiving them.
     static LEFT: InTurn<(Handle, Payer)> = const { InTurn::new() };
 }
 
-/// Closes handles sent to an end that never received them. A channel end among these handles may have such handles as
-/// well, and so on. The inner handles are closed afterwards, in a loop without recursion, however long the chain is.
+/// Closes unreceived handles of an end. A channel end among these handles may have such handles as well, and so on. The
+/// inner handles are closed afterwards, in a loop without recursion, however long the chain is.
 pub(crate) fn close_left(mut left: UnclaimedHandles) {
     if !left.is_empty() {
         let handles = left.take().into_iter().map(|handle| (handle, left.payer.clone())).collect();

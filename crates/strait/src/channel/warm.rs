@@ -1,4 +1,4 @@
-//! The blocks that a pool keeps for later messages, as warm memory of this process.
+//! The blocks kept by a pool for later messages, as warm memory of this process.
 
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -8,7 +8,7 @@ use crate::quota::pools;
 use crate::shm::{Mapping, PAYLOAD};
 use crate::sync::unpoisoned;
 
-/// A block that its pool keeps. The block is warm or cooled.
+/// A block kept by its pool. The block is warm or cooled.
 #[derive(Debug)]
 pub(in crate::channel) struct WarmBlock {
     mapping: Arc<Mapping>,
@@ -65,18 +65,17 @@ impl WarmBlock {
         true
     }
 
-    /// Notes that part `part` was lent for a message that is not sent after all; `usage` is the number of the use
-    /// before that.
+    /// Notes that part `part` was lent for an unsent message; `usage` is the number of the use before that.
     pub(super) fn take_back(&self, part: usize, usage: u64) {
         unpoisoned(&self.state).usages[part] = usage;
     }
 
-    /// Returns the number of bytes of this block that count as warm; 0 if the block was cooled.
+    /// Returns the number of warm bytes of this block; 0 if the block was cooled.
     pub(super) fn counted(&self) -> usize {
         self.counted.load(Ordering::Relaxed)
     }
 
-    /// Returns the number of bytes that this block counts while it is warm.
+    /// Returns the number of bytes of this block while warm.
     pub(super) fn size(&self) -> usize {
         self.mapping.len()
     }
@@ -122,7 +121,7 @@ impl Drop for WarmBlock {
 mod tests {
     use super::*;
 
-    /// Shows that a look gives back a block that was not used for long and whose message was received, and no other.
+    /// Shows that a look gives back only long unused blocks with received messages.
     #[test]
     fn a_look_cools_what_was_not_used_for_long() {
         let make = || WarmBlock::keep(&Mapping::private(PAYLOAD + 8192).unwrap(), 2).unwrap();

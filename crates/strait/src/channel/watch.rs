@@ -33,7 +33,7 @@ impl Ready {
     pub(crate) const NOTHING: Self = Self(0);
     const READABLE: u8 = 1;
     const WRITABLE: u8 = 2;
-    /// State of a member whose receive would return an error, which a wait set reports as readable.
+    /// State of a member with a receive error, reported as readable by a wait set.
     pub(crate) const TROUBLE: Self = Self(Self::READABLE);
     pub(crate) const MOVED: Self = Self(4);
 
@@ -53,7 +53,7 @@ impl Ready {
 /// In place of the number of a CPU: the other end is in this process, so no other process can run there.
 pub(crate) const NOWHERE: u32 = u32::MAX;
 
-/// The registration of an end with a wait set: the interface through which the end reaches its member of the wait set.
+/// The registration of an end with a wait set: the end's interface to its member of the wait set.
 pub(crate) trait Watcher: Any + Debug + Send + Sync {
     /// Returns whether the wait set waits for events of `direction`: messages to receive, or room to send.
     fn waits_for(&self, direction: Direction) -> bool;
@@ -62,8 +62,8 @@ pub(crate) trait Watcher: Any + Debug + Send + Sync {
     /// registration is not that of a trap.
     fn conditions(&self) -> Option<&Conditions>;
 
-    /// Returns the locked record of what the sends of tasks on this end are blocked on; its content is `None` if no
-    /// task has set it.
+    /// Returns the locked record of the obstacles of tasks' sends on this end; its content is `None` if no task has set
+    /// it.
     fn blocked(&self) -> MutexGuard<'_, Option<BlockedSends>>;
 
     /// Returns whether the wait set of this registration still exists and is not closed.
@@ -80,7 +80,7 @@ pub(crate) trait Watcher: Any + Debug + Send + Sync {
     /// set reports that the end was sent away.
     fn take_out(&self, moved: bool);
 
-    /// Returns the member id under which the peer notifies this member over `link` for `direction`. If the member is
+    /// Returns the member id for notifications of this member by the peer over `link` for `direction`. If the member is
     /// not registered at `link`, registers the member there and ends a registration at another link.
     fn register_for(&self, direction: Direction, link: &InUse) -> Result<u32, Error>;
 
@@ -96,9 +96,9 @@ pub(crate) trait Watcher: Any + Debug + Send + Sync {
     fn await_socket(&self, link: &InUse) -> Result<(), Error>;
 }
 
-/// Returns whether a task whose send is blocked should try again, because at least one obstacle in `blocked` (such as
-/// missing room, or an end in transit) is gone. `has_room` says whether there is room for a small message. The caller
-/// has the lock of the sending direction.
+/// Returns whether a blocked task should try its send again, because an obstacle in `blocked` (such as missing room, or
+/// an end in transit) is gone. `has_room` says whether there is room for a small message. The caller has the lock of
+/// the sending direction.
 fn is_any_met(blocked: &BlockedSends, has_room: bool, tx: &Tx) -> bool {
     let has_moved_on = |(lane, seen): &(Subject, Progress)| !is_lane_of(tx, lane) || tx.has_moved_on_from(seen);
     (blocked.small_room && has_room)
@@ -174,8 +174,8 @@ fn is_over(link: &Link) -> bool {
     link.is_down()
 }
 
-/// Largest number of rounds in which one poll looks at one direction of an end. Another round is needed if the end went
-/// on in another lane during the last one. After the last round the poll fails with [`Error::WouldBlock`].
+/// Largest number of rounds of one poll for one direction of an end. Another round is needed if the end went on in
+/// another lane during the last one. After the last round the poll fails with [`Error::WouldBlock`].
 const LANES: usize = 16;
 
 impl End {
@@ -196,7 +196,7 @@ impl End {
         if let Some(old) = old {
             old.take_out(false);
         }
-        // A thread that holds one of the end's locks checks after this fence whether the end is in a wait set.
+        // A thread with a lock of the end checks after this fence whether the end is in a wait set.
         fence(Ordering::SeqCst);
         Ok(())
     }
@@ -207,7 +207,7 @@ impl End {
         if self.born.is_elsewhere() { None } else { unpoisoned(&self.member).as_deref().cloned() }
     }
 
-    /// Takes this end out of its wait set, if it is still in the wait set as `member`.
+    /// Takes this end out of its wait set, if the end is still there as `member`.
     pub(crate) fn leave_set(&self, member: &dyn Watcher) {
         let mut place = unpoisoned(&self.member);
         if place.as_ref().is_some_and(|current| std::ptr::addr_eq(Arc::as_ptr(current.as_ref()), member)) {
@@ -226,14 +226,14 @@ impl End {
         }
         let member = unpoisoned(&self.member).take();
         self.in_set.store(false, Ordering::Relaxed);
-        // A poll that is in progress holds these locks only briefly.
+        // A poll in progress holds these locks only briefly.
         drop(self.tx.lock(Deadline::NOW));
         drop(self.rx.lock(Deadline::NOW));
         member.map(|member| *member)
     }
 
-    /// Restores a member that [`End::take_member`] has returned, because the end stays in this process: the wait set
-    /// polls the end again.
+    /// Restores a member from [`End::take_member`], because the end stays in this process: the wait set polls the end
+    /// again.
     pub(super) fn put_member_back(&self, member: Arc<dyn Watcher>) {
         *unpoisoned(&self.member) = Some(Box::new(member));
         self.in_set.store(true, Ordering::SeqCst);

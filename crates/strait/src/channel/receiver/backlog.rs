@@ -1,6 +1,6 @@
-//! The backlog: messages that an end took out of its rings before the program received them.
+//! The backlog: messages taken out of an end's rings before the program received them.
 //!
-//! An end that moves takes its unreceived messages along. The process that gets the end receives those messages first.
+//! An end that moves takes its unreceived messages along. The destination of the end receives the backlog first.
 
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
@@ -25,8 +25,8 @@ use crate::shm::Mapping;
 pub(in crate::channel) struct BacklogMessage {
     pub(in crate::channel) payload: BacklogPayload,
     pub(in crate::channel) arrived: ReceivedExtras,
-    /// The charge to the peer's account for a payload in private memory. `None` for a payload in shared memory, whose
-    /// mapping holds its charge, for a message that the program has put back, and if the link charges nothing.
+    /// The charge to the peer's account for a payload in private memory. `None` for a payload in shared memory (the
+    /// mapping holds the charge), for a put-back message, and if the link charges nothing.
     pub(in crate::channel) charge: Option<Charge>,
     pub(in crate::channel) origin: Origin,
 }
@@ -35,8 +35,8 @@ pub(in crate::channel) struct BacklogMessage {
 #[derive(Debug)]
 pub(in crate::channel) enum BacklogPayload {
     Bytes(Vec<u8>),
-    /// The payload is in a block of the sender's pool, in a lane that this end has left. This process does not return
-    /// the block, so a correct sender does not use it again. The last field is the length of the payload in bytes.
+    /// The payload is in a block of the sender's pool, in an earlier lane of this end. This process does not return the
+    /// block, so a correct sender does not use the block again. The last field is the length of the payload in bytes.
     Block(Arc<Mapping>, BlockRecord, usize),
     /// The payload is in sealed memory, which cannot change. The second field is its length in bytes.
     Sealed(Arc<Mapping>, usize),
@@ -93,8 +93,8 @@ impl BacklogMessage {
         self.arrived.into_handles().into_ends()
     }
 
-    /// Splits the message into its payload, its handles (or value) and its origin. Copies a payload that is in a block
-    /// into private memory.
+    /// Splits the message into payload, handles (or value) and origin. Copies a payload that is in a block into private
+    /// memory.
     pub(in crate::channel) fn into_parts(self) -> (Payload, ReceivedExtras, Origin) {
         let payload = match self.payload {
             BacklogPayload::Bytes(bytes) => Payload::Own(bytes),
@@ -131,16 +131,16 @@ fn sealed_copy(mapping: &Mapping, mut offset: usize, len: usize) -> Result<Owned
 }
 
 impl End {
-    /// Takes the next message, whose record is `record`, out of its ring, with its handles, for an end that moves to
-    /// another lane. Gives the sender no credit, and leaves the payload in its block, if it is in one. After a
-    /// temporary error the message is still in the ring.
+    /// Takes the next message, with the record `record`, and its handles out of the ring, for an end that moves to
+    /// another lane. Gives the sender no credit, and leaves a payload in a block there. After a temporary error the
+    /// message is still in the ring.
     pub(in crate::channel) fn take_out(&self, rx: &mut Rx, record: Record) -> Result<BacklogMessage, Error> {
         self.take_out_as(rx, record, true)
     }
 
-    /// Takes the next message, whose record is `record`, out of its ring, with its handles, for an end that stays in
-    /// its lane. The sender goes on in this lane, and so gets credit for the cells, and its block back. After a
-    /// temporary error the message is still in the ring.
+    /// Takes the next message, with the record `record`, and its handles out of the ring, for an end that stays in the
+    /// lane. The sender goes on in this lane, and so gets credit for the cells, and its block back. After a temporary
+    /// error the message is still in the ring.
     pub(in crate::channel) fn take_out_and_stay(&self, rx: &mut Rx, record: Record) -> Result<BacklogMessage, Error> {
         self.take_out_as(rx, record, false)
     }

@@ -1,6 +1,6 @@
-//! The receiving direction of an end: its position in the ring, and its backlog.
+//! The receiving direction of an end: position in the ring, and backlog.
 
-// First, so that the page of `Channel` has the calls to receive before the others of this folder.
+// First, so that the page of `Channel` has the receiving calls before the other calls of this folder.
 mod recv;
 
 pub(super) mod backlog;
@@ -31,7 +31,7 @@ use backlog::BacklogMessage;
 use payload::{Payload, put};
 use queued::Lookahead;
 
-/// The receiving direction of an end: the consumer of its ring and the state around it. The end's receiving lock
+/// The receiving direction of an end: the consumer of its ring with the surrounding state. The end's receiving lock
 /// guards it.
 #[derive(Debug)]
 pub(super) struct Rx {
@@ -56,11 +56,11 @@ pub(super) struct Rx {
 pub(super) struct RxCold {
     /// The mapped blocks of the peer's pool; the block with id *n* is at index *n*.
     pub(super) blocks: Vec<Option<Arc<Mapping>>>,
-    /// Memory that was sent over the socket for the next record, with its key. The memory is stored here until that
-    /// record is taken off the ring, in case a call fails before that.
+    /// Memory from the socket for the next record, with its key. The memory is stored here until the record is taken
+    /// off the ring, in case a call fails before.
     pub(super) fetched: Option<(MemoryKey, Arc<Mapping>)>,
-    /// The backlog: messages that this end took out of a ring earlier and has not received. Messages of the backlog are
-    /// received before those in the ring.
+    /// The backlog: unreceived messages taken out of a ring earlier. Messages of the backlog are received before those
+    /// in the ring.
     backlog: VecDeque<BacklogMessage>,
     /// Number of handle tables received without a message between them; a table in separate memory counts as several.
     pub(super) tables: usize,
@@ -68,8 +68,7 @@ pub(super) struct RxCold {
     pub(super) table: Option<Vec<u8>>,
     /// The error with which the receiving direction has ended; `None` before the end.
     ended: Option<Error>,
-    /// The survey (count) of queued messages, with the position that it has reached; `None` before a call asked for the
-    /// status.
+    /// The survey (count) of queued messages, with its position; `None` before a call asked for the status.
     ahead: Option<Lookahead>,
     /// Whether every receive from this end takes the slow path. Set for a wait set that has to be notified of each
     /// received message.
@@ -80,17 +79,16 @@ pub(super) struct RxCold {
     /// The charge, made in advance, for messages that a fuse will take out of the ring.
     prepaid: Option<Charge>,
     /// The pending move of this end, if any. Set from the time when a mark leads the other end to the fresh lane until
-    /// this end has taken out everything that the other end had sent before.
+    /// this end has taken out all earlier messages of the other end.
     pending_move: Option<PendingMove>,
 }
 
-/// A move that the other end knows of from a mark, and that is not finished: the moving end still takes messages out of
-/// its old ring.
+/// An unfinished move, known to the other end by a mark: the moving end still takes messages out of its old ring.
 #[derive(Clone, Debug)]
 pub(super) struct PendingMove {
     /// The lane in which the moving end will go on.
     pub(super) fresh: Arc<Lane>,
-    /// The lane whose ring ends with the mark that names `fresh`; `None` if the other end was closed, so that there was
+    /// The lane with the mark for `fresh` at the end of its ring; `None` if the other end was closed, so that there was
     /// no end to read a mark.
     pub(super) marked: Option<Arc<Lane>>,
     /// Whether the move failed with a temporary error. The end then stays in this process, and goes on in the fresh
@@ -99,8 +97,8 @@ pub(super) struct PendingMove {
 }
 
 impl PendingMove {
-    /// Returns whether this end has put the mark of this move into `lane`, the lane in which it receives now. (The mark
-    /// leads the other end to the fresh lane.) If so, a mark from the other end means that both ends move at once.
+    /// Returns whether this end has put the mark of this move into `lane`, its present receiving lane. (The mark leads
+    /// the other end to the fresh lane.) If so, a mark from the other end means that both ends move at once.
     pub(super) fn was_marked_in(&self, lane: &Arc<Lane>) -> bool {
         self.marked.as_ref().is_some_and(|marked| Arc::ptr_eq(marked, lane))
     }
@@ -121,7 +119,7 @@ impl Rx {
         rx
     }
 
-    /// Reads how many messages the sender may have in flight, which the sender may have published after this end made its
+    /// Reads the sender's limit on messages in flight, which may have been published after the making of this end's
     /// consumer.
     pub(in crate::channel) fn learn_quota(&mut self) {
         if let Some(consumer) = &mut self.consumer {
@@ -176,7 +174,7 @@ impl Rx {
         self.consumer.as_mut().expect("an end that found a message is open")
     }
 
-    /// Returns the number of the next message. Packets with attachments for that message carry this number.
+    /// Returns the number of the next message. Packets with attachments for the message carry this number.
     pub(super) fn number(&mut self) -> u64 {
         self.consumer().taken()
     }
@@ -192,7 +190,7 @@ impl Rx {
         self.open = false;
     }
 
-    /// Puts a message at the front of the backlog, so that this end receives it next.
+    /// Puts a message at the front of the backlog, to be received next.
     pub(super) fn put_back(&mut self, unread: BacklogMessage) {
         self.cold().backlog.push_front(unread);
         // The message will be counted once more when it is received, so the survey starts anew.
@@ -219,7 +217,7 @@ impl Rx {
         self.consumer.is_some()
     }
 
-    /// Returns the memory of the ring that this end reads; `None` if the lane is not open.
+    /// Returns the memory of this end's incoming ring; `None` if the lane is not open.
     pub(super) fn consumer_memory(&self) -> Option<RingMemory> {
         self.consumer.as_ref().map(|consumer| consumer.memory().clone())
     }
@@ -230,8 +228,8 @@ impl Rx {
         self.generation
     }
 
-    /// Returns the consumer of the ring that this end reads; `None` if the lane is not open or the receiving direction
-    /// has ended.
+    /// Returns the consumer of this end's incoming ring; `None` if the lane is not open or the receiving direction has
+    /// ended.
     pub(super) fn consumer_of_open(&self) -> Option<&Consumer<RingMemory>> {
         self.consumer.as_ref().filter(|_| !self.over)
     }
@@ -245,7 +243,7 @@ impl Rx {
         self.cold().ahead = ahead;
     }
 
-    /// Makes every later receive from this end take the slow path, so that a wait set is notified of each received
+    /// Makes every later receive from this end take the slow path; a wait set is then notified of each received
     /// message.
     pub(super) fn receive_slowly(&mut self) {
         self.cold().slowly = true;
@@ -258,14 +256,14 @@ impl Rx {
         backlog.fold((0, 0), |(messages, bytes), unread| (messages + 1, bytes + unread.payload.len() as u64))
     }
 
-    /// Returns the number of cells (of 64 bytes) of the ring that this end reads; 0 if the lane is not open.
+    /// Returns the number of cells (of 64 bytes) of this end's incoming ring; 0 if the lane is not open.
     pub(super) fn cells(&self) -> usize {
         self.consumer.as_ref().map_or(0, |consumer| consumer.memory().cells())
     }
 
-    /// Freezes the ring: ends it from the reading side, so that its producer goes on in another lane. `fresh` is this
-    /// end's side of that lane. Returns `false`, with the ring unchanged, if the producer has published something just
-    /// before.
+    /// Freezes the ring: ends the ring from the reading side; the producer then goes on in another lane. `fresh` is
+    /// this end's side of the other lane. Returns `false`, with the ring unchanged, if the producer has published
+    /// something just before.
     pub(super) fn freeze(&mut self, fresh: &Lane) -> bool {
         let name = self.lane.name_for_other(fresh);
         let consumer = self.consumer();
@@ -323,7 +321,7 @@ impl Rx {
         rings.iter().find(|(of, _)| *of == generation).map(|(_, mapping)| mapping.clone())
     }
 
-    /// Drops everything received for the present lane, because this end leaves that lane for good: mapped blocks,
+    /// Drops everything received for the present lane, because this end leaves the lane for good: mapped blocks,
     /// fetched memory and, unless the channel is local, the attachments in the inbox of the link.
     pub(super) fn leave(&mut self) {
         let link = self.lane.current_link().clone();
@@ -331,7 +329,7 @@ impl Rx {
             cold.fetched = None;
             cold.blocks.clear();
         }
-        // Within a process the sender itself removes handles and values that were not taken.
+        // Within a process the sender itself removes untaken handles and values.
         if !link.is_local() {
             link.discard_received(self.lane.token_in());
         }
@@ -372,8 +370,8 @@ impl Rx {
         }
     }
 
-    /// Returns whether it is certain that no message is there: the next message has to come through the ring, and the
-    /// ring is empty. Costs two loads.
+    /// Returns whether there is certainly no message: the next message has to come through the ring, and the ring is
+    /// empty. Costs two loads.
     pub(super) fn is_plainly_empty(&self) -> bool {
         self.open && self.consumer.as_ref().is_some_and(Consumer::is_empty)
     }

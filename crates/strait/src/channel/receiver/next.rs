@@ -19,15 +19,15 @@ use crate::signals;
 use crate::wake::lock::Guard;
 use crate::wake::{Direction, Wait};
 
-/// Number of lanes through which one receive follows the other end, from move to move, before the receive checks its
-/// deadline. The next call continues from there.
+/// Number of lanes through which a receive follows the other end, from move to move, before checking its deadline. The
+/// next call continues from there.
 pub(in crate::channel) const MOST_LANES: usize = 1024;
 
-/// Largest number of handle tables that a peer may send without a message between them; a peer with more is a bad peer.
-/// A handle table is the record before a message that describes its handles.
+/// Largest number of handle tables from a peer without a message in between; a peer with more is a bad peer. A handle
+/// table is the record before a message that describes its handles.
 const MOST_TABLES: usize = 4096;
 
-/// Number of handle tables that a table in memory of its own counts as, towards [`MOST_TABLES`].
+/// The weight of a table in separate memory towards [`MOST_TABLES`], in handle tables.
 const LONG_TABLE: usize = 64;
 
 /// Returns `error`. If the error is not temporary, first ends the receiving direction with this error; a temporary
@@ -80,8 +80,8 @@ impl End {
         }
     }
 
-    /// Checks whether a receive that has followed the other end through [`MOST_LANES`] lanes may continue until its
-    /// deadline; `Ok` means yes.
+    /// Checks whether a receive may continue until its deadline after following the other end through [`MOST_LANES`]
+    /// lanes; `Ok` means yes.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if the call must not block; [`Error::TimedOut`]; [`Error::Interrupted`].
@@ -135,8 +135,8 @@ impl End {
             match front {
                 Ok(NextRecord::Record(record)) if record.header.kind().is_message() => {
                     if !rx.open {
-                        // The process that wrote this message owns the other end now, so the transfer of the other end
-                        // is complete.
+                        // The writer of this message owns the other end now, so the transfer of the other end is
+                        // complete.
                         rx.reopen();
                     }
                     return Ok(Some(record));
@@ -249,10 +249,10 @@ impl End {
         Ok(())
     }
 
-    /// Returns the lane in which this end receives next, after the mark `record`, which is the last record of its ring.
-    /// Normally the next lane is the lane named by the mark, in which the other end went on. If both ends move at once,
-    /// the end on side 0 goes first. If this end is on side 0, the call completes its move and returns its fresh lane;
-    /// otherwise the call gives up the move of this end.
+    /// Returns the next receiving lane of this end, after the mark `record`, the last record of the ring. Normally the
+    /// next lane is the lane named by the mark, in which the other end went on. If both ends move at once, the end on
+    /// side 0 goes first. If this end is on side 0, the call completes its move and returns its fresh lane; otherwise
+    /// the call gives up the move of this end.
     pub(in crate::channel) fn marked(&self, rx: &mut Rx, record: Record) -> Result<Arc<Lane>, Error> {
         let mut name = [MaybeUninit::uninit(); Name::SIZE];
         if record.header.len() != Name::SIZE {
@@ -309,7 +309,7 @@ impl End {
             unsafe { table.set_len(len) };
             Ok(table)
         } else {
-            // A table that is too long for a ring comes in sealed memory of its own.
+            // A table too long for a ring comes in its own sealed memory.
             let key = MemoryKey::Table(rx.lane.token_in(), message);
             let mapping = self.fetch_memory(rx, key)?;
             let mut table = Vec::new();
@@ -321,8 +321,8 @@ impl End {
         }
     }
 
-    /// Takes a prepended backlog off the ring, and appends its messages to the backlog of this end, so that they are
-    /// received before everything in the ring.
+    /// Takes a prepended backlog off the ring, and appends its messages to the backlog of this end, to be received
+    /// before everything in the ring.
     fn take_prepended(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
         let token = rx.lane.token_in();
         let mut number = [MaybeUninit::uninit(); NUMBER];
@@ -348,8 +348,8 @@ impl End {
         Ok(())
     }
 
-    /// Returns the memory to which the next record refers, and which the sender has sent over the socket before that
-    /// record. Until the record is taken off the ring, later calls return the same memory again.
+    /// Returns the memory of the next record, sent over the socket before the record. Until the record is taken off the
+    /// ring, later calls return the same memory again.
     pub(in crate::channel) fn fetch_memory(&self, rx: &mut Rx, key: MemoryKey) -> Result<Arc<Mapping>, Error> {
         if let Some(Some((fetched, mapping))) = rx.cold.as_ref().map(|cold| &cold.fetched)
             && *fetched == key
@@ -374,8 +374,7 @@ impl End {
         Ok(mapping)
     }
 
-    /// Gives the sender all credit that this end owes, because the sender may wait for credit while this thread waits
-    /// for the sender.
+    /// Gives the sender all owed credit, because the sender may wait for credit while this thread waits for the sender.
     pub(in crate::channel) fn owe_nothing(&self, rx: &mut Rx) {
         rx.learn_quota();
         if rx.consumer.as_ref().is_some_and(Consumer::owes_credit) {
@@ -383,8 +382,8 @@ impl End {
         }
     }
 
-    /// Returns whether a thread that waits for a message on this end would sleep at once instead of spinning, as far as
-    /// the call can find out without waiting for a lock.
+    /// Returns whether a wait for a message on this end would sleep at once instead of spinning, as far as the call can
+    /// find out without waiting for a lock.
     pub(crate) fn sleeps_at_once(&self) -> bool {
         let peer_is_elsewhere = || {
             let rx = self.rx.try_lock()?;

@@ -1,4 +1,4 @@
-//! The payload and the handles of a received message: how they are found, and how their memory is given back.
+//! The payload and the handles of a received message: how to find them, and how to give their memory back.
 
 use std::mem::MaybeUninit;
 use std::sync::Arc;
@@ -76,7 +76,7 @@ pub(in crate::channel) fn as_uninit(bytes: &mut [u8]) -> &mut [MaybeUninit<u8>] 
 
 impl End {
     /// Returns where the payload of a record's message lies. Fetches the memory of a payload out of line, and checks
-    /// that the payload lies within that memory.
+    /// that the payload lies within the memory.
     ///
     /// # Errors
     /// A temporary error; or else an error with which the receiving direction has ended, such as [`Error::BadPeer`].
@@ -126,9 +126,9 @@ impl End {
         decoded.ok_or_else(|| rx.end_with(Error::BadPeer("an invalid record of a block")))
     }
 
-    /// Returns the number of payload bytes that a record claims for its message, without fetching the message's memory.
-    /// A claim above the largest message size makes the peer a bad peer: this call then fails with [`Error::BadPeer`],
-    /// and the receiving direction has ended.
+    /// Returns the claimed number of payload bytes in a record, without fetching the message's memory. A claim above
+    /// the largest message size makes the peer a bad peer: this call then fails with [`Error::BadPeer`], and the
+    /// receiving direction has ended.
     pub(super) fn len_of(&self, rx: &mut Rx, record: Record) -> Result<usize, Error> {
         let len = match record.header.kind() {
             RecordKind::Block => usize::try_from(self.block_record(rx, record)?.len).unwrap_or(usize::MAX),
@@ -172,8 +172,8 @@ impl End {
         Ok(())
     }
 
-    /// Takes the handles of the next message, or its value, and returns them; `record` is the record of that message.
-    /// Fails if the handles cannot be received now.
+    /// Takes and returns the handles or the value of the next message; `record` is the record of that message. Fails if
+    /// the handles cannot be received now.
     #[inline]
     pub(in crate::channel) fn arrived(&self, rx: &mut Rx, record: Record) -> Result<ReceivedExtras, Error> {
         if record.header.handles() == 0 { Ok(ReceivedExtras::default()) } else { self.fetch_handles(rx, record) }
@@ -214,8 +214,8 @@ impl End {
         }
     }
 
-    /// Takes the handles of a message within this process, or its value, from the mailbox, and returns them. `sent` is
-    /// the number of handles in the record of the message, whose number is `message`.
+    /// Takes and returns the handles or the value of a message within this process from the mailbox. `sent` is the
+    /// number of handles in the record of the message, whose number is `message`.
     fn take_parcel(&self, rx: &mut Rx, token: u128, message: u64, sent: usize) -> Result<ReceivedExtras, Error> {
         let parcel = mailbox::take(token, message, sent);
         let parcel = parcel.filter(|parcel| parcel.len() == sent).ok_or_else(|| rx.end_with(NEVER_SENT))?;
@@ -236,8 +236,8 @@ impl End {
         }
     }
 
-    /// Takes a message off the ring and counts it as received, while the program still uses its payload. A payload out
-    /// of line occupies its block until [`End::release`].
+    /// Takes a message off the ring and counts the message as received, while the program still uses the payload. A
+    /// payload out of line occupies its block until [`End::release`].
     pub(in crate::channel) fn detach(&self, rx: &mut Rx, record: Record, payload: &Payload) {
         self.count(payload);
         // Memory that the program keeps is no longer charged to the peer.
@@ -253,8 +253,8 @@ impl End {
         self.advance(rx, record, true);
     }
 
-    /// Returns the block of a payload, which [`End::detach`] has left in use, to the sender, and wakes the sender if it
-    /// waits for room.
+    /// Returns the block of a payload, left in use by [`End::detach`], to the sender, and wakes a sender waiting for
+    /// room.
     pub(in crate::channel) fn release(&self, payload: &Payload) {
         if let Payload::Block { mapping, record, lane, .. } = payload {
             pool::give_back(mapping, record);
@@ -273,8 +273,8 @@ impl End {
         }
     }
 
-    /// Takes `record` off the ring. The sender gets credit (it learns which cells are free) at once if `now` is set or
-    /// the message has handles; otherwise when enough credit is owed.
+    /// Takes `record` off the ring. The sender gets credit (for the free cells) at once if `now` is set or the message
+    /// has handles; otherwise when enough credit is owed.
     #[inline]
     pub(in crate::channel) fn advance(&self, rx: &mut Rx, record: Record, now: bool) {
         if now && let Some(cold) = &mut rx.cold {
@@ -291,8 +291,8 @@ impl End {
         self.wake_sender_of(rx);
     }
 
-    /// Reports to the sender how many messages this end took out of the ring to travel in the backlog of a move. These
-    /// messages are not received, so the sender gets no credit for them.
+    /// Reports to the sender how many messages this end took out of the ring to travel in the backlog of a move. The
+    /// sender gets no credit for these unreceived messages.
     pub(in crate::channel) fn give_taken(&self, rx: &mut Rx) {
         rx.consumer().give_taken();
         let Rx { consumer: Some(consumer), lane, .. } = rx else { return };

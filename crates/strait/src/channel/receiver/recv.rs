@@ -358,7 +358,7 @@ impl End {
         false
     }
 
-    /// Receives the next message into `message`, which is empty, if the message is plain and takes one cell, and
+    /// Receives the next message into the empty `message`, if the next message is plain and takes one cell, and
     /// `message` has memory for a cell.
     #[inline(always)]
     pub(in crate::channel) fn pop_one(&self, rx: &mut Rx, message: &mut Message) -> Taken {
@@ -385,7 +385,7 @@ impl End {
     #[inline(never)]
     fn wake_after_pop(&self, rx: Guard<'_, Rx>) -> bool {
         self.wake_sender_of(&rx);
-        // Not a constant to the compiler, so that the call of this function is the caller's last step.
+        // Not a constant to the compiler, so that this function's call is the caller's last step.
         std::hint::black_box(true)
     }
 
@@ -402,9 +402,8 @@ impl End {
         self.recv_any_plain(&mut rx, message)
     }
 
-    /// Receives the next message into the start of `buffer` in the cases in which [`End::recv_short`] receives it, and
-    /// returns its length and origin. Returns `None`, and changes nothing, in all other cases, also if the message is
-    /// longer than `buffer`.
+    /// Receives the next message into the start of `buffer` in the cases of [`End::recv_short`], and returns length and
+    /// origin. Returns `None`, and changes nothing, in all other cases, also if the message is longer than `buffer`.
     #[inline(never)]
     fn recv_short_into(&self, buffer: &mut [u8]) -> Option<(usize, Origin)> {
         if self.born.is_elsewhere() {
@@ -535,10 +534,9 @@ impl End {
         Some(Ok(needed))
     }
 
-    /// Receives the next message into `buffer` if the message is nothing but bytes. Before that, follows records that
-    /// are no messages, such as the record that leads to a larger ring. Returns the length of the message in bytes.
-    /// Returns `None`, and receives nothing, if the next message has handles or is out of line, or if there is no
-    /// message.
+    /// Receives the next message into `buffer` if the message is nothing but bytes. Before, follows records other than
+    /// messages, such as the record *next* for a larger ring. Returns the length of the message in bytes. Returns
+    /// `None`, and receives nothing, if the next message has handles or is out of line, or if there is no message.
     #[inline(never)]
     fn look_for_bytes(&self, mut rx: Guard<'_, Rx>, buffer: &mut [u8]) -> Result<Option<usize>, Error> {
         if rx.backlog().is_some() {
@@ -710,8 +708,8 @@ impl End {
         rx.backlog().is_some() || matches!(self.next_record(rx), Ok(Some(_))) || rx.backlog().is_some()
     }
 
-    /// Receives the next message into `message` if it is plain (in the ring, and without handles) and there is memory
-    /// for it. Returns whether a message was received; if not, the ring is unchanged.
+    /// Receives the next message into `message` if the next message is plain (in the ring, and without handles) and
+    /// `message` has enough memory. Returns whether a message was received; if not, the ring is unchanged.
     #[inline(always)]
     pub(in crate::channel) fn recv_plain(&self, rx: &mut Guard<'_, Rx>, message: &mut Message) -> bool {
         match self.pop_one(rx, message) {
@@ -792,7 +790,7 @@ impl End {
 
     #[inline(never)]
     fn recv_any_into(&self, rx: &mut Guard<'_, Rx>, record: Record, buffer: &mut [u8]) -> Result<Received, Error> {
-        // The length is checked before anything is taken, so that a message that does not fit stays whole.
+        // The length is checked before anything is taken, so that a too long message stays whole.
         let needed = self.len_of(rx, record)?;
         let Some(buffer) = buffer.get_mut(..needed) else {
             return Err(Error::BufferTooSmall { needed });
@@ -827,8 +825,8 @@ impl End {
         }
     }
 
-    /// Turns the value `unread` into bytes and puts it back as the next message, because the program receives into a
-    /// buffer that may be too short for the bytes. The lock is held meanwhile, so no other thread receives.
+    /// Turns the value `unread` into bytes and puts the message back as the next message, because the program's buffer
+    /// may be too short for the bytes. The lock is held meanwhile, so no other thread receives.
     #[cold]
     fn convert_next(&self, rx: &mut Guard<'_, Rx>, mut unread: BacklogMessage) {
         rx.mark_blocking();

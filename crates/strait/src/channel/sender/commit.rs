@@ -16,8 +16,8 @@ use crate::quota::pools;
 use crate::ring::{self, Ended, Memory, RecordKind};
 use crate::wake::lock::Guard;
 
-/// Number of messages after which the sender publishes, each time, the CPU on which it runs. If the peer has shown no
-/// activity since the last time, the sender then also asks the kernel whether the peer is alive.
+/// After each this many messages, the sender publishes its CPU. If the peer has shown no activity since the last time,
+/// the sender then also asks the kernel whether the peer is alive.
 const LOOK_EVERY: u64 = 16;
 
 /// A wake-up that is due: a message was sent to a peer that sleeps. Dropping this object wakes the peer; no other
@@ -46,8 +46,9 @@ impl End {
         self.commit_and(tx, deadline, || {})
     }
 
-    /// Makes the staged records visible to the peer as [`End::commit`] does, and calls `and_then` right after that, before
-    /// a sleeping peer is woken. The thread may lose its processor to the woken peer, so what others wait for comes first.
+    /// Makes the staged records visible to the peer as [`End::commit`] does, and calls `and_then` right after that,
+    /// before a sleeping peer is woken. The thread may lose its processor to the woken peer, so work for other threads
+    /// comes first.
     #[inline]
     pub(in crate::channel) fn commit_and(
         &self,
@@ -111,9 +112,9 @@ impl End {
         }
     }
 
-    /// Does the work after a commit, as [`End::committed`] does, but does not wake a peer that sleeps on its sleep
-    /// word. Instead returns the due wake-up; the caller has to drop this value soon, because no other thread wakes the
-    /// peer. Returns `None` if no wake-up is due.
+    /// Does the work after a commit, like [`End::committed`], but does not wake a peer asleep on its sleep word.
+    /// Instead returns the due wake-up; the caller has to drop this value soon, because no other thread wakes the peer.
+    /// Returns `None` if no wake-up is due.
     pub(super) fn committed_with_deferred_wake(&self, tx: &mut Guard<'_, Tx>) -> Option<WakeOnDrop> {
         let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
         let deferred_wake = how == waiter::ON_WORD && !tx.lane.is_pending();
@@ -128,7 +129,7 @@ impl End {
 
     #[cold]
     pub(super) fn after_commit(&self, tx: &mut Guard<'_, Tx>, how: u32) {
-        // The link is read after the sleeper was taken: from then on it is known which process sleeps.
+        // The link is read after the sleeper was taken: from then on the sleeping process is known.
         let link = tx.lane.current_link();
         if waiter::wake(link, tx.lane.scope(), tx.producer.memory().sleeping(), how) {
             self.counts.cold().send_wake_ups.add(1);
@@ -142,9 +143,9 @@ impl End {
         pools::look();
     }
 
-    /// Handles a ring that its consumer, the other end, has ended (`ended` says how). If the consumer has moved, this
-    /// end follows to the next lane, and stages the staged records again there. Records whose attachments were sent to
-    /// the old peer are not staged again: this call then sets `tx.moved`, and the caller must build the message anew.
+    /// Handles a ring ended by its consumer, the other end (`ended` says how). If the consumer has moved, this end
+    /// follows to the next lane, and stages the staged records again there. Records whose attachments were sent to the
+    /// old peer are not staged again: this call then sets `tx.moved`, and the caller must build the message anew.
     ///
     /// # Errors
     /// [`Error::PeerClosed`] if the consumer has closed the ring. [`Error::BadPeer`] if the consumer has written
@@ -199,8 +200,8 @@ impl End {
         carried
     }
 
-    /// Retracts the attachments that were sent for records which could not be committed: the peer will discard these
-    /// attachments. Does nothing if none were sent.
+    /// Retracts the attachments of records that could not be committed: the peer will discard these attachments. Does
+    /// nothing if none were sent.
     pub(super) fn retract(&self, tx: &mut Tx) {
         if std::mem::take(&mut tx.attached) {
             let link = tx.lane.link();
@@ -224,7 +225,7 @@ impl End {
     }
 
     /// Goes on sending in the lane to which the other end has moved. The other end has frozen (ended from the reading
-    /// side) the ring in which this end writes.
+    /// side) this end's outgoing ring.
     ///
     /// # Errors
     /// [`Error::BadPeer`], which ends the sending direction. After a temporary error the call can be repeated.
@@ -247,8 +248,8 @@ impl End {
         Ok(())
     }
 
-    /// Goes on sending at the beginning of the ring of `lane`, and publishes there the CPU on which this thread runs.
-    /// Discards staged records.
+    /// Goes on sending at the beginning of the ring of `lane`, and publishes this thread's CPU there. Discards staged
+    /// records.
     pub(in crate::channel) fn enter_tx(&self, tx: &mut Tx, lane: Arc<Lane>) {
         tx.enter(lane, &self.options);
         self.cpu.store(0, Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Messages to a receiver in this process, which gets their handles, or values, without a conversion.
+//! Messages to a receiver in this process: handles and values arrive without a conversion.
 
 use super::Tx;
 use crate::channel::End;
@@ -11,11 +11,11 @@ use crate::ring::Ended;
 use crate::wake::lock::Guard;
 
 impl End {
-    /// Commits the message that was staged last, and leaves its handles or value (`extras`) in the mailbox for the
-    /// receiver, which is in this process. `in_transit` is the retention mark for channel ends among the handles, and
-    /// `read_by_ends` are the tokens of the rings within this process that these ends read. Returns `None` on success. If
-    /// the other end was closed or has left this process, returns how the ring was ended, and `extras`, unless a process
-    /// with the memory of the ring has let another message take their place.
+    /// Commits the last staged message, and leaves its handles or value (`extras`) in the mailbox for the receiver in
+    /// this process. `in_transit` is the retention mark for channel ends among the handles, and `read_by_ends` are the
+    /// tokens of the rings within this process read by these ends. Returns `None` on success. If the other end was
+    /// closed or has left this process, returns how the ring was ended, and `extras`, unless a process with the memory
+    /// of the ring has let another message take their place.
     pub(in crate::channel) fn commit_local(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -30,7 +30,7 @@ impl End {
         let Some(ended) = self.commit_once(tx) else {
             mailbox().committed(token, message);
             if tx.lane.has_other_left() {
-                // A process with this memory has marked the ring as closed, or as ended elsewhere, so no end in this
+                // A process with the memory has marked the ring as closed, or as ended elsewhere, so no end in this
                 // process reads the ring.
                 mailbox::discard(token..=token);
             }
@@ -42,9 +42,9 @@ impl End {
 }
 
 /// Leaves handles or a value in the mailbox of this process, for the receiver of the message with the number `message`
-/// in the ring that `tx` writes. `in_transit` is the retention mark for channel ends among the handles, and
-/// `read_by_ends` are the tokens of the rings within this process that these ends read. Unless `is_committed`, the
-/// sender takes the parcel back if the message cannot be committed.
+/// in the outgoing ring of `tx`. `in_transit` is the retention mark for channel ends among the handles, and
+/// `read_by_ends` are the tokens of the rings within this process read by these ends. Unless `is_committed`, the sender
+/// takes the parcel back if the message cannot be committed.
 pub(in crate::channel) fn leave(
     tx: &mut Tx,
     message: u64,
@@ -57,7 +57,7 @@ pub(in crate::channel) fn leave(
     let old = mailbox().leave(tx.lane.token_out(), message, extras, in_transit, read_by_ends, is_committed);
     drop(old);
     if is_in_transit {
-        // Links that only these handles use may now be unreachable; such links are closed.
+        // Links used by these handles only may now be unreachable; such links are closed.
         retention::forget_unreachable();
     }
     tx.attach();

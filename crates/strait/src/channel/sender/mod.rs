@@ -1,4 +1,4 @@
-//! The sending direction of an end: its position in the ring, and its messages in flight.
+//! The sending direction of an end: position in the ring, and messages in flight.
 
 mod batch;
 mod commit;
@@ -23,8 +23,8 @@ use crate::link::{Amount, InFlight, Until};
 use crate::ring::{Ended, Memory, Producer, RecordKind};
 use crate::shm::RingMemory;
 
-/// The stay of the other end in a lane counts as short if fewer messages than this number were sent in that lane. A
-/// stay lasts from one move of the other end to its next.
+/// The stay of the other end in a lane counts as short if fewer messages than this number were sent in the lane. A stay
+/// lasts from one move of the other end to the next.
 const SHORT_STAY: u64 = 1 << 15;
 
 /// The number of consecutive lanes with a short stay after which the other end counts as moving all the time.
@@ -34,7 +34,7 @@ const MANY_SHORT_STAYS: u8 = 4;
 /// must have given credit for this many times the cells of the present ring.
 const LONG_STAY: u64 = 64;
 
-/// The sending direction of an end: the producer of its ring and the state around it. The end's sending lock guards
+/// The sending direction of an end: the producer of its ring with the surrounding state. The end's sending lock guards
 /// it.
 #[derive(Debug)]
 pub(super) struct Tx {
@@ -51,20 +51,20 @@ pub(super) struct Tx {
     /// Whether the other end has moved and the staged records were discarded, so that the caller has to stage the
     /// message again.
     pub(super) moved: bool,
-    /// Number of consecutive lanes, up to the one before the present lane, in which the other end's stay was short.
+    /// Number of consecutive earlier lanes, up to the last, with a short stay of the other end.
     short_stays: u8,
     /// Whether nothing can be staged in the present ring: for good, because the sending direction has ended, or until
     /// this end has gone on to another lane.
     pub(super) over: bool,
-    /// Number of messages that this end has staged or committed in this lane.
+    /// Number of messages staged or committed by this end in this lane.
     pub(super) sequence: u64,
-    /// The number of staged messages that are not committed, and the payload bytes in these messages.
+    /// The number of uncommitted staged messages, and their payload bytes.
     pub(super) uncommitted: (u32, u32),
-    /// Number of messages that the consumer has taken from this lane. The number is the consumer's claim, as this end
-    /// has last read and checked it.
+    /// Number of messages taken from this lane by the consumer: the consumer's claim, as last read and checked by this
+    /// end.
     pub(super) taken: u64,
     /// The peer's activity when this end last looked: the credit given by the peer, in cells, plus the number of
-    /// messages that this end has received. A change shows that the peer is alive.
+    /// messages received by this end. A change shows that the peer is alive.
     pub(super) sign: u64,
     /// The cold state of the sending direction, which few ends ever need; `None` until it is first needed.
     cold: Option<Box<TxCold>>,
@@ -79,11 +79,11 @@ struct TxCold {
     pool: Pool,
     /// The error with which the sending direction has ended; `None` before the end.
     ended: Option<Error>,
-    /// The error with which the pending move of this end was given up, and because of which this end cannot go on in
-    /// the fresh lane yet; `None` if there is no such error.
+    /// The error of the given-up pending move of this end, which keeps this end from going on in the fresh lane; `None`
+    /// if there is no such error.
     delayed: Option<Error>,
-    /// Number of cells of earlier rings whose messages the other end had not received when this end went on in the
-    /// present ring. Rings of earlier lanes are included. The other end receives those messages first.
+    /// Number of cells of earlier rings with unreceived messages when this end went on in the present ring. Rings of
+    /// earlier lanes are included. The other end receives those messages first.
     behind: u64,
 }
 
@@ -123,14 +123,13 @@ impl Tx {
         }
     }
 
-    /// Leaves this lane while descriptors or sealed memory may be in flight in it. The link goes on counting them as
+    /// Leaves this lane while descriptors or sealed memory may be in flight there. The link goes on counting them as
     /// long as the other end can still receive them. Otherwise the counts are dropped now, because no thread would read
     /// the counts again.
     fn leave_in_flight(&mut self) {
         let Some(in_flight) = self.cold.take().and_then(|cold| cold.in_flight) else { return };
         let link = self.lane.link();
-        // Within a process no peer limits messages in flight. An end that moved elsewhere takes all messages sent to
-        // it along.
+        // Within a process no peer limits messages in flight. An end that moved elsewhere takes all its messages along.
         let is_over = link.is_elsewhere() || link.is_local() || link.is_down() || self.has_frozen();
         if is_over || !self.lane.linger(&in_flight) {
             link.forget(&in_flight);
@@ -161,22 +160,22 @@ impl Tx {
         self.cold.as_ref().and_then(|cold| cold.ended)
     }
 
-    /// Returns the error with which the pending move of this end was given up. Until that move is finished, this end
-    /// cannot go on in the fresh lane, to which a mark in this ring leads the other end. Returns `None` if no move was
-    /// given up in that way.
+    /// Returns the error of the given-up pending move of this end. Until the move is finished, this end cannot go on in
+    /// the fresh lane, although a mark in this ring leads the other end there. Returns `None` if no move was given up
+    /// in that way.
     pub(super) fn delayed(&self) -> Option<Error> {
         self.cold.as_ref()?.delayed
     }
 
-    /// Sets the error that keeps this end from going on in the fresh lane of its pending move. Until the end has gone
-    /// on, nothing may be staged in the present ring: a record would overwrite the mark at the end of that ring.
+    /// Sets the error that keeps this end out of the fresh lane of its pending move. Until the end has gone on, nothing
+    /// may be staged in the present ring: a record would overwrite the mark at the end of that ring.
     pub(super) fn set_delayed(&mut self, error: Error) {
         self.over = true;
         self.cold().delayed = Some(error);
     }
 
-    /// Returns whether the other end has moved and staged records were discarded, so that the caller has to stage them
-    /// again. Clears the flag `moved`: a second call returns `false`.
+    /// Returns whether the other end has moved and staged records were discarded; if so, the caller has to stage the
+    /// records again. Clears the flag `moved`: a second call returns `false`.
     pub(super) fn has_moved(&mut self) -> bool {
         std::mem::take(&mut self.moved)
     }
@@ -186,20 +185,20 @@ impl Tx {
         self.moved
     }
 
-    /// Returns whether the other end has frozen the ring in which this end writes: the other end has moved to another
-    /// lane, and this end has not followed yet.
+    /// Returns whether the other end has frozen this end's outgoing ring: the other end has moved to another lane, and
+    /// this end has not followed yet.
     pub(super) fn has_frozen(&self) -> bool {
         self.producer.ended() == Some(Ended(Some(RecordKind::Frozen)))
     }
 
     /// Notes that the staged records are for the present peer only, because no other peer has the memory or lanes named
-    /// in these records.
+    /// there.
     pub(super) fn attach(&mut self) {
         self.attached = true;
     }
 
     /// Returns whether a full ring may be replaced by a larger one of at most `most` cells. When the other end moves,
-    /// its unreceived messages go along as its backlog, and a new ring lets this end send as much again. To limit that
+    /// its unreceived messages go along as backlog, and a new ring lets this end send as much again. To limit that
     /// backlog, the ring grows only in two cases: if fewer than `most` cells were left behind in earlier rings, or if
     /// the other end has received all messages in earlier rings and some in this ring.
     pub(super) fn may_grow(&self, most: usize) -> bool {
@@ -208,8 +207,8 @@ impl Tx {
     }
 
     /// Returns whether this end should wait for room in a full ring before making the ring larger. Returns `true` if
-    /// the other end moves all the time: with each move its unreceived messages go along as its backlog, and a small
-    /// ring keeps the backlog small.
+    /// the other end moves all the time: with each move unreceived messages go along as backlog, and a small ring keeps
+    /// the backlog small.
     pub(super) fn rather_waits_than_grows(&self) -> bool {
         self.short_stays >= MANY_SHORT_STAYS && self.received() < LONG_STAY * self.producer.memory().cells() as u64
     }
@@ -220,8 +219,8 @@ impl Tx {
         self.producer.memory().credit().load(Ordering::Acquire)
     }
 
-    /// Returns the number of cells, of the present ring and of earlier ones, whose messages the other end has not
-    /// received. Messages that a moving end takes along from the last ring of a lane count as unreceived.
+    /// Returns the number of cells, of the present and earlier rings, with unreceived messages. Messages that a moving
+    /// end takes along from the last ring of a lane count as unreceived.
     fn unreceived(&self) -> u64 {
         let (received, base) = (self.received(), self.producer.base());
         let before = if received > base { 0 } else { self.behind() };
@@ -281,9 +280,8 @@ impl Tx {
         self.cold.as_ref().is_some_and(|cold| cold.pool.has_news())
     }
 
-    /// Returns how far the consumer of the ring had come when this end last read its words: the generation of the ring,
-    /// the credit in cells, and the number of messages taken. With `or_block`, also returns the number of blocks that
-    /// the receiver had returned.
+    /// Returns the last read progress of the ring's consumer: the generation of the ring, the credit in cells, and the
+    /// number of messages taken. With `or_block`, also returns the number of blocks that the receiver had returned.
     pub(super) fn progress(&self, or_block: bool) -> Progress {
         let blocks = or_block.then(|| self.cold.as_ref().map_or(0, |cold| cold.pool.returned()));
         Progress { generation: self.generation, cells: self.producer.known_credit(), messages: self.taken, blocks }
@@ -311,14 +309,14 @@ impl Tx {
         if self.lane.link().is_local() { 0 } else { count }
     }
 
-    /// Returns whether this end may use the descriptors that the link keeps in reserve: nothing is in flight from this
-    /// end, and the consumer has received at least one message in this lane.
+    /// Returns whether this end may use the reserved descriptors of the link: nothing is in flight from this end, and
+    /// the consumer has received a message in this lane.
     pub(super) fn has_reserve(&self) -> bool {
         self.amount_in_flight().is_nothing() && self.producer.memory().taken().load(Ordering::Acquire) > 0
     }
 
-    /// Returns how many descriptors, and how many bytes of sealed memory and of values, are in flight from this end, as
-    /// far as this end has read the progress of the consumer.
+    /// Returns the numbers of descriptors, and of bytes of sealed memory and of values, in flight from this end, by the
+    /// last read progress of the consumer.
     pub(super) fn amount_in_flight(&self) -> Amount {
         self.in_flight().map_or(Amount::default(), InFlight::all)
     }
@@ -337,7 +335,7 @@ impl Tx {
     }
 
     /// Counts `memories` descriptors of memory as in flight until the consumer has given credit up to the present
-    /// position. The descriptors belong to the record that was committed last, such as one that leads to a larger ring.
+    /// position. The descriptors belong to the last committed record, such as *next* for a larger ring.
     pub(super) fn note_in_flight_up_to_here(&mut self, memories: usize) {
         let amount = Amount { memories, ..Amount::default() };
         if !amount.is_nothing() {
@@ -393,8 +391,8 @@ impl Drop for Tx {
     }
 }
 
-/// Publishes the limit on messages in flight (the quota) to the consumer, which derives from it when to give credit.
-/// The published number is 0 if there is no limit.
+/// Publishes the limit on messages in flight (the quota) to the consumer, which times its credit by the quota. The
+/// published number is 0 if there is no limit.
 fn set_quota(producer: &Producer<RingMemory>, options: &Options) {
     let quota = if options.queue_messages == u64::MAX { 0 } else { options.queue_messages };
     producer.memory().quota().store(quota, Ordering::Relaxed);

@@ -48,7 +48,7 @@ impl End {
         staged
     }
 
-    /// Sends a message of `len` bytes whose payload is in sealed memory of its own. After success, `handles` holds the
+    /// Sends a message of `len` bytes with a payload in its own sealed memory. After success, `handles` holds the
     /// handles that the caller has to close; after an error, all handles.
     pub(in crate::channel) fn send_sealed(
         &self,
@@ -75,7 +75,7 @@ impl End {
         })
     }
 
-    /// Stages a message of `len` bytes whose payload is in sealed memory of its own, under the given header. Sends the
+    /// Stages a message of `len` bytes with a payload in its own sealed memory, under the given header. Sends the
     /// memory over the socket, with `attachments`, the other attachments of the message.
     pub(in crate::channel) fn stage_sealed(
         &self,

@@ -29,7 +29,7 @@ impl End {
     /// record is discarded.
     ///
     /// Descriptors that do not fit into the packet are sent ahead of the packet. Without that packet, such descriptors
-    /// have no meaning for the receiver; if the packet cannot be sent, the receiver is told that they are void.
+    /// have no meaning for the receiver; if the packet cannot be sent, they are voided at the receiver.
     pub(in crate::channel) fn send_message_packet(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -114,8 +114,7 @@ impl End {
             Ok(()) => tx.attach(),
             Err(_) => tx.producer.unstage_last(),
         }
-        // The process that a moved end came from may exit as soon as that end has gone on; then this end follows the
-        // moved end.
+        // The source of a moved end may exit as soon as the end has gone on; then this end follows the moved end.
         if let (Err(Error::PeerClosed), Some(ended @ Ended(Some(RecordKind::Frozen)))) = (sent, tx.producer.ended()) {
             self.after_end(tx, ended, deadline)?;
             tx.moved = true;
@@ -127,8 +126,8 @@ impl End {
         sent
     }
 
-    /// Waits until it is known over which link packets go, and until as many descriptors as `count` may be in flight
-    /// over that link. Returns the link.
+    /// Waits until the link for packets is known, and until `count` more descriptors may be in flight over the link.
+    /// Returns the link.
     fn wait_to_send(&self, tx: &mut Guard<'_, Tx>, count: usize, deadline: Deadline) -> Result<InUse, Error> {
         // A higher count includes descriptors in backlogs of ends; even then, the wait is only for this many.
         let count = count.min(MAX_HANDLES + 1);
@@ -163,8 +162,8 @@ impl End {
     ) -> Result<(), Error> {
         if deadline.is_now() {
             fault::point("before a sender notes that it lacks descriptors");
-            // The note is of the consumer's progress by now. Otherwise earlier progress, which does not help this
-            // attempt, would count as an event.
+            // The note is of the consumer's progress by now. Otherwise earlier, useless progress would count as an
+            // event.
             tx.refresh()?;
             // Descriptors that came free before the progress was read would not be news to the waiter.
             if tx.lane.link().may_send(count, || tx.has_reserve()) {
@@ -181,8 +180,8 @@ impl End {
         tx.refresh()
     }
 
-    /// Waits until it is known to which process the other end of this channel goes, if that end is in transit. The
-    /// sending lock is held meanwhile. Fails as [`End::wait_until_handed_over`] does.
+    /// If the other end of this channel is in transit, waits until its destination is known. The sending lock is held
+    /// meanwhile. Fails as [`End::wait_until_handed_over`] does.
     pub(in crate::channel) fn wait_for_hand_over(&self, tx: &Guard<'_, Tx>, deadline: Deadline) -> Result<(), Error> {
         if !tx.lane.is_pending() && !tx.lane.is_abandoned() {
             return Ok(());
@@ -198,8 +197,8 @@ impl End {
         }
     }
 
-    /// Waits until it is known to which process the other end of `lane` goes, if that end is in transit. The thread
-    /// sleeps on the sleep word for room in the lane, so no other thread may wait for room there meanwhile.
+    /// If the other end of `lane` is in transit, waits until its destination is known. The thread sleeps on the sleep
+    /// word for room in the lane, so no other thread may wait for room there meanwhile.
     ///
     /// # Errors
     /// The error with which the lane has ended, if the other end will arrive nowhere; [`Error::WouldBlock`],
@@ -241,9 +240,9 @@ impl End {
         if !is_open() && !link.is_down() && deadline.has_passed() { Err(Error::TimedOut) } else { Ok(()) }
     }
 
-    /// Waits until it is known in which process the other end of a lane is. Returns `Ok` also if that end will arrive
-    /// nowhere, or if the lane no longer exists: the next attempt to send finds that out. Fails with
-    /// [`Error::TimedOut`] at the deadline, and with [`Error::Interrupted`].
+    /// Waits until the process of the other end of a lane is known. Returns `Ok` also if that end will arrive nowhere,
+    /// or if the lane no longer exists: the next attempt to send finds that out. Fails with [`Error::TimedOut`] at the
+    /// deadline, and with [`Error::Interrupted`].
     fn wait_until_arrived(&self, lane: &Subject, deadline: Deadline) -> Result<(), Error> {
         let Some(lane) = lane.get::<Lane>() else { return Ok(()) };
         if lane.inward().is_none() {

@@ -21,8 +21,8 @@ use crate::signals;
 use crate::wake::Direction;
 use crate::wake::lock::Guard;
 
-/// The time that a sender waits for room before replacing its ring by a larger ring, if the other end moves all the
-/// time. An end that receives makes room sooner. The wait is short, because the other end may not receive at all.
+/// The time for which a sender waits for room before replacing its ring by a larger ring, if the other end moves all
+/// the time. An end that receives makes room sooner. The wait is short, because the other end may not receive at all.
 const GROWS_AFTER: Duration = Duration::from_millis(1);
 
 impl End {
@@ -167,9 +167,9 @@ impl End {
         tx.refresh()
     }
 
-    /// Returns the description of a wait by the sending direction of this end. `memory` is the ring of `lane` that this
-    /// end writes. Such a wait ends when the consumer has changed its words in that ring. If the other end is in
-    /// transit, the wait also ends when that end has arrived.
+    /// Returns the description of a wait by the sending direction of this end. `memory` is this end's outgoing ring in
+    /// `lane`. Such a wait ends when the consumer has changed its words in the ring. If the other end is in transit,
+    /// the wait also ends when that end has arrived.
     pub(in crate::channel) fn waiter<'a>(&'a self, lane: &'a Lane, memory: &'a RingMemory) -> Waiter<'a> {
         // The lane's state is read before its link. If the end is handed over in between, the wait ends at once,
         // whichever link was read.

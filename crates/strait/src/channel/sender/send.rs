@@ -112,11 +112,10 @@ impl End {
         self.send_any(&mut message, deadline)
     }
 
-    /// Sends a message of one cell without handles, if its lock is free, nothing ends or moves the channel, and the ring
-    /// has room: the common case, in few instructions. Returns `false`, with nothing sent, in all other cases.
+    /// Sends a message of one cell without handles, if the lock is free, nothing ends or moves the channel, and the
+    /// ring has room: the common case, in few instructions. Returns `false`, with nothing sent, in all other cases.
     ///
-    /// The function calls no other function unless that call is its last step. So the processor's registers need not be
-    /// saved.
+    /// The function calls no other function except as its last step. So the processor's registers need not be saved.
     #[inline(never)]
     fn send_short(&self, bytes: &[u8]) -> bool {
         if !self.born.is_elsewhere()
@@ -145,11 +144,11 @@ impl End {
     #[inline(never)]
     fn look_after_push(&self, mut tx: Guard<'_, Tx>) -> bool {
         self.committed(&mut tx);
-        // Not a constant to the compiler, so that the call of this function is the caller's last step.
+        // Not a constant to the compiler, so that this function's call is the caller's last step.
         std::hint::black_box(true)
     }
 
-    /// Sends a longer message in the cases in which [`End::send_short`] sends one.
+    /// Sends a longer message in the cases of [`End::send_short`].
     #[inline(never)]
     fn send_plainly(&self, bytes: &[u8]) -> bool {
         !self.born.is_elsewhere() && self.tx.try_lock().is_some_and(|mut tx| self.send_plainly_held(&mut tx, bytes))
@@ -292,7 +291,7 @@ impl End {
     }
 
     /// Sends one message of any kind, on the slow path. If the other end moves meanwhile, stages the message again in
-    /// the lane to which that end went.
+    /// the new lane of the other end.
     #[inline(never)]
     pub(in crate::channel) fn send_slowly(
         &self,
@@ -311,8 +310,8 @@ impl End {
         })
     }
 
-    /// Calls `attempt`, which sends one message in the present lane, and calls it again whenever the message has to be
-    /// staged again, because the other end has moved and this end has followed to another lane. Returns any other
+    /// Calls `attempt`, which sends one message in the present lane, and calls `attempt` again whenever the message has
+    /// to be staged again, because the other end has moved and this end has followed to another lane. Returns any other
     /// result. On any other error discards the staged records.
     ///
     /// # Errors
@@ -386,7 +385,7 @@ impl End {
             }
             staged += 1;
         }
-        // All messages before the failed one are complete, so they are committed.
+        // All messages before the failed message are complete, and so are committed.
         let committed = batch.commit();
         drop(batch);
         let sent = staged - tx.uncommitted.0 as usize;
@@ -445,8 +444,8 @@ impl End {
         self.check_size(len, handles).map(|()| len)
     }
 
-    /// Checks a message of `len` bytes with these handles against the limits of this end's options: its size and its
-    /// number of handles. Fails with [`Error::MessageTooLarge`] or [`Error::TooManyHandles`] if a limit is exceeded.
+    /// Checks the size and the number of handles of a message of `len` bytes with these handles against the limits of
+    /// this end's options: Fails with [`Error::MessageTooLarge`] or [`Error::TooManyHandles`] if a limit is exceeded.
     #[inline]
     pub(in crate::channel) fn check_size(&self, len: usize, handles: &[Handle]) -> Result<(), Error> {
         let limit = self.options.max_message;
@@ -494,7 +493,7 @@ impl End {
         }
     }
 
-    /// Completes a message of `len` bytes whose payload is in its staged record: sends its handles over the socket, and
+    /// Completes a message of `len` bytes with the payload in the staged record: sends its handles over the socket, and
     /// counts the message. The handles are file descriptors.
     #[inline]
     pub(in crate::channel) fn finish_inline(
@@ -553,7 +552,7 @@ impl End {
         Ok(())
     }
 
-    /// Stages a record with this header in the ring, and returns the place for its payload. Without room, lets the ring
+    /// Stages a record with this header in the ring, and returns the place for the payload. Without room, lets the ring
     /// grow or waits until `deadline`.
     #[inline]
     pub(in crate::channel) fn stage_record(
@@ -576,8 +575,8 @@ impl End {
         room && tx.refresh_taken().is_ok() && self.has_credit(&tx)
     }
 
-    /// Returns whether the limits allow one more message with one descriptor in flight from this end, by the last
-    /// counts read.
+    /// Returns whether, by the last read counts, the limits allow one more message with a descriptor in flight from
+    /// this end.
     pub(in crate::channel) fn has_credit(&self, tx: &Tx) -> bool {
         tx.sequence - tx.taken < self.options.queue_messages && !self.are_too_many(tx, 1)
     }
@@ -609,8 +608,8 @@ impl End {
 mod tests {
     use super::*;
 
-    /// Shows that a call whose other end moves without end checks its deadline after each [`MOST_LANES`] lanes, and goes
-    /// on until then.
+    /// Shows that, if the other end moves without end, a call checks its deadline after each [`MOST_LANES`] lanes, and
+    /// goes on until then.
     #[test]
     fn a_call_checks_its_deadline_when_the_other_end_has_moved_very_often() {
         let (near, _far) = Channel::pair().unwrap();

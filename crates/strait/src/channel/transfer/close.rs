@@ -31,8 +31,8 @@ const AT_ONCE: usize = 1 << 15;
 /// Number of records that a step to another lane counts as, towards [`CLOSE_LIMIT`] and [`AT_ONCE`].
 const CLOSE_LANE: usize = 4;
 
-/// Number of records that a handle or a piece of memory counts as, towards [`CLOSE_LIMIT`] and [`AT_ONCE`], because the
-/// kernel is called for it.
+/// The weight of a handle or a piece of memory in records, towards [`CLOSE_LIMIT`] and [`AT_ONCE`], because closing it
+/// calls the kernel.
 const CLOSE_THING: usize = 64;
 
 /// Number of bytes of the reason in the record that says *closed*. The record of an end that gave no reason has none.
@@ -41,9 +41,9 @@ const CLOSE_REASON: usize = 4;
 /// How much work an attempt to close ends may still do, counted in records.
 #[derive(Debug)]
 struct Work {
-    /// The number of records that this attempt and all later ones may still drop, of [`CLOSE_LIMIT`].
+    /// The number of records left for this attempt and all later attempts, of [`CLOSE_LIMIT`].
     in_all: usize,
-    /// The number of records that this attempt may still drop, of [`AT_ONCE`].
+    /// The number of records left for this attempt, of [`AT_ONCE`].
     at_once: usize,
 }
 
@@ -82,7 +82,7 @@ pub(in crate::channel) enum Open {
 /// Ends that are to be closed together: a dropped end, and the ends found in its unreceived messages.
 pub(in crate::channel) struct Closing {
     ends: Vec<Arc<End>>,
-    /// The number of records that all attempts may still drop for these ends, of [`CLOSE_LIMIT`].
+    /// The number of records left for all attempts on these ends, of [`CLOSE_LIMIT`].
     limit: usize,
 }
 
@@ -98,8 +98,8 @@ impl Closing {
     }
 
     /// Closes the ends, and then, one after the other, the ends in their unreceived messages, until all are closed or
-    /// this attempt has done as much work as one attempt may do. Returns the ends left for later attempts, each part
-    /// with the reason. A loop replaces recursion, because ends may lie deeply in each other's messages.
+    /// this attempt has reached its limit of work. Returns the ends left for later attempts, each part with the reason.
+    /// A loop replaces recursion, because ends may lie deeply in each other's messages.
     pub(super) fn attempt(mut self) -> Vec<(Self, Open)> {
         let mut work = Work { in_all: self.limit, at_once: AT_ONCE };
         let mut left = Vec::new();
@@ -133,8 +133,8 @@ fn is_ours(error: &Error) -> bool {
     }
 }
 
-/// Returns [`Open::Shortage`] if `error` comes from a shortage in this process, so that the close that failed with it
-/// has to be tried again.
+/// Returns [`Open::Shortage`] if `error` comes from a shortage in this process; then the failed close has to be tried
+/// again.
 fn shortage(error: Error) -> Option<Open> {
     is_ours(&shortage_behind(error)).then_some(Open::Shortage)
 }
@@ -210,10 +210,10 @@ impl Drop for Channel {
     }
 }
 
-/// Closes an end, and the ends in the messages that this end has not received. Does nothing in a child of `fork`, or if
-/// the end was sent or closed before.
+/// Closes an end, and the ends in its unreceived messages. Does nothing in a child of `fork`, or if the end was sent or
+/// closed before.
 pub(crate) fn close(end: &Arc<End>) {
-    // A child of `fork` must not close its parent's end, and an end that was sent belongs to its receiver.
+    // A child of `fork` must not close its parent's end, and a sent end belongs to its receiver.
     if end.born.is_elsewhere() || end.was_sent() {
         return;
     }
@@ -250,8 +250,8 @@ impl End {
     /// tried again.
     fn close(&self, work: &mut Work) -> (Vec<Handle>, Option<Open>) {
         // SAFETY: the channel is being dropped, so no call on it is in progress except for polls of a wait set, which
-        // do not mark the lock as blocking. A lock that is marked now belongs to a view or a reservation that was
-        // leaked and will never be used again.
+        // do not mark the lock as blocking. A lock that is marked now belongs to a leaked view or reservation, never to
+        // be used again.
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
         let sending = self.close_tx(&mut tx, work);
         let (ends, receiving) = self.close_rx(&mut tx, &mut rx, work);
@@ -330,7 +330,8 @@ impl End {
                         self.leave_behind(tx, rx);
                     }
                     None => {
-                        // If the link ends with this end, or has ended, the peer learns of the close from that.
+                        // If the link ends with this end, or has ended, the peer learns of the close from the end of
+                        // the link.
                         if rx.lane.current_link().has_other_uses() && !rx.lane.is_down() {
                             open = shortage(error);
                         }

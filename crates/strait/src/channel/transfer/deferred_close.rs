@@ -3,9 +3,9 @@
 //! suffice. These ends are closed as soon as possible, because the process of the other end waits for the close.
 //!
 //! The program may never call into the library again, so a thread makes the attempts while there are such ends. The
-//! thread is seldom started, and exits when no such end is left. A peer that sends ends which are expensive to close
-//! costs this process a twentieth of a processor while the peer lives: the thread [rests](REST) after each round. A
-//! peer that the kernel does not identify counts as alive. Ends whose peers are dead come first, without a rest.
+//! thread is seldom started, and exits when no such end is left. A peer with ends that are expensive to close costs
+//! this process a twentieth of a processor while the peer lives: the thread [rests](REST) after each round. A peer that
+//! the kernel does not identify counts as alive. Ends whose peers are dead come first, without a rest.
 
 use std::collections::HashSet;
 use std::sync::{Mutex, MutexGuard};
@@ -27,7 +27,7 @@ const LATER: Duration = Duration::from_millis(200);
 /// How much longer the thread rests after a round than the round took.
 const REST: u32 = 19;
 
-/// The longest rest. Within this time the thread learns that a peer is dead, if at most [`MOST_ASKED`] entries are
+/// The longest rest. Within this time the thread learns of a peer's death, if at most [`MOST_ASKED`] entries are
 /// unfinished.
 const LONGEST_REST: Duration = Duration::from_millis(200);
 
@@ -66,7 +66,7 @@ fn start(mut deferred_close: MutexGuard<'_, DeferredClose<Closing>>) {
     }
 }
 
-/// The entries that the thread of the deferred close tries to close in one round.
+/// The entries for one round of the deferred close's thread.
 struct Round<'a, T> {
     of: &'a Mutex<DeferredClose<T>>,
     waiting: IntoIter<(T, Open)>,
@@ -88,8 +88,8 @@ impl<T> Drop for Round<'_, T> {
 
 impl<T> Round<'_, T> {
     /// Takes the entries of the next round out of the list: the entries with a [shortage](Open::Shortage), and the
-    /// unfinished entries whose peer is dead, as `is_dead` says. If no peer is dead, takes only one unfinished entry,
-    /// the one that has waited longest: so both the round and its rest are short. Also returns whether a peer is dead.
+    /// unfinished entries whose peer is dead, as `is_dead` says. If no peer is dead, takes only the unfinished entry
+    /// with the longest wait: so both the round and its rest are short. Also returns whether a peer is dead.
     fn begin<'a>(of: &'a Mutex<DeferredClose<T>>, is_dead: impl Fn(&T) -> bool) -> (Round<'a, T>, bool) {
         let all = std::mem::take(&mut unpoisoned(of).waiting);
         let mut round = Round { of, waiting: all.into_iter() };
@@ -112,18 +112,18 @@ impl<T> Round<'_, T> {
 
 /// Makes attempts in rounds, one attempt for each entry of a round, until the list is empty. If all entries have a
 /// shortage, the next round begins after a pause that grows. After a round that left work for a living peer, the next
-/// round begins after a rest of [`REST`] times the length of that round. After a round for dead peers, the next round
+/// round begins after a rest of [`REST`] times the length of the round. After a round for dead peers, the next round
 /// begins at once.
 fn run<T>(of: &Mutex<DeferredClose<T>>, is_dead: impl Fn(&T) -> bool, attempt: impl Fn(T) -> Vec<(T, Open)>) {
     let mut pause = SOON;
     let mut rest = Duration::ZERO;
     loop {
         if unpoisoned(of).waiting.iter().all(|(_, open)| *open == Open::Shortage) {
-            // What these entries lack is a descriptor or memory of this process, and no event tells when there is some.
+            // These entries lack a descriptor or memory of this process, and no event reports when there is some.
             std::thread::sleep(pause);
             pause = (pause * 2).min(LATER);
         } else {
-            // Waits for nothing: the rest limits the share of a processor that a peer can cost this process.
+            // Waits for nothing: the rest limits the peer's cost to a share of a processor.
             std::thread::sleep(rest);
         }
         let begun = Instant::now();

@@ -2,8 +2,8 @@
 //!
 //! Within a process, ends are handed over unchanged. For another process, each end is first [moved](super::moving) into
 //! a lane that the other process can use. All ends of the message, and the ends in unreceived messages of these ends,
-//! move before the one commit that sends the message. Ends that cannot be sent are returned to the caller, and go on in
-//! their present lanes.
+//! move before the single commit of the message. Unsendable ends are returned to the caller, and go on in their present
+//! lanes.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -34,7 +34,7 @@ use crate::wake::lock::Guard;
 /// Number of bytes of the longest handle table that is stored in the ring. A longer table travels in sealed memory.
 const LONGEST_TABLE: usize = 4096;
 
-/// Number of moves of the other end after which a send of ends gives up, if its deadline has passed. Counted are the
+/// Number of moves of the other end after which a send of ends gives up once its deadline has passed. Counted are the
 /// moves of the receiving end in the course of this send. A correct end does not move so often in so short a time.
 const MOST_MOVES: u32 = 1000;
 
@@ -90,7 +90,7 @@ impl End {
                         break Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut });
                     }
                 }
-                // The process that the moved end came from may exit as soon as that end has gone on.
+                // The source of the moved end may exit as soon as the end has gone on.
                 Err(Error::PeerClosed) if tx.ended().is_none() && tx.has_frozen() => {
                     tx.discard();
                     if let Err(error) = self.follow_frozen(tx) {
@@ -175,8 +175,7 @@ impl End {
         let sent = self.send_flat(tx, content, len, &flat, Deadline::NOW);
         match sent {
             Ok(()) => {
-                // The plain handles are not closed here: they may have come from a peer, and only the caller knows
-                // which.
+                // The plain handles are not closed here: they may have come from a peer known to the caller only.
                 *handles = flat.into_plain();
             }
             Err(_) => {
@@ -192,9 +191,9 @@ impl End {
         sent
     }
 
-    /// Sends a message of `len` bytes with flattened handles, whose ends have all been moved into lanes that the peer
-    /// process can use. Stages the handle table and the message, sends the descriptors over the socket, and commits.
-    /// After the commit the ends belong to the receiver.
+    /// Sends a message of `len` bytes with flattened handles, after all their ends were moved into lanes for the peer
+    /// process. Stages the handle table and the message, sends the descriptors over the socket, and commits. After the
+    /// commit the ends belong to the receiver.
     ///
     /// The ends are handed over before the receiver is woken. The receiver can use an end, and send from it, before that
     /// end is handed over; but the other end may sleep at its link to this process, so that only this process can wake it.
@@ -379,8 +378,8 @@ impl End {
         self.after_end(tx, ended, deadline)
     }
 
-    /// Returns whether this end is the other end of the channel through which `tx` sends. Returns `false` while another
-    /// call holds this end's sending lock.
+    /// Returns whether this end is the other end of the channel of `tx`. Returns `false` while another call holds this
+    /// end's sending lock.
     pub(super) fn is_other_end_of(&self, tx: &Tx) -> bool {
         let Ok(mut other) = self.tx.lock(Deadline::NOW) else { return false };
         // This end may first have to follow the other end.
@@ -408,8 +407,8 @@ impl End {
     }
 
     /// Returns the handles that a received and parsed handle table describes. `token` is the token of the ring, and
-    /// `message` the number under which the descriptors were sent. If `holder` is given, that end takes the
-    /// place of the first end in the table: `holder` gets the messages that the table lists for that end.
+    /// `message` the number under which the descriptors were sent. If `holder` is given, that end takes the place of
+    /// the first end in the table: `holder` gets the messages listed in the table for the end.
     pub(super) fn receive_table(
         &self,
         rx: &mut Rx,
@@ -481,15 +480,15 @@ pub(super) fn table_memory(table: &[u8]) -> Result<OwnedFd, Error> {
     Ok(fd)
 }
 
-/// Takes away the wait-set membership of a handle's end, which is the handle itself or part of a data-pipe end. Returns
-/// the end and the member, or `None` if the handle has no end or the end is in no wait set.
+/// Takes away the wait-set membership of a handle's end (the handle itself, or a part of a data-pipe end). Returns the
+/// end and the member, or `None` if the handle has no end or the end is in no wait set.
 fn take_member(handle: &Handle) -> Option<(Arc<End>, Arc<dyn Watcher>)> {
     let end = &handle.channel()?.end;
     Some((end.clone(), end.take_member()?))
 }
 
-/// Cancels the transfer of an end that could not be sent, and the transfers of the ends in its unreceived messages. All
-/// these ends stay in this process and go on in the lanes that were made for the transfer.
+/// Cancels the transfer of an unsent end, and the transfers of the ends in its unreceived messages. All these ends stay
+/// in this process and go on in the lanes made for the transfer.
 pub(in crate::channel) fn cancel_transfers(handle: &Handle) {
     let mut ends = Vec::new();
     ends.extend(handle.channel().map(|channel| channel.end.clone()));

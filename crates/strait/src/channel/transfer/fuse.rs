@@ -19,10 +19,10 @@
 //! 6. **Hand over**: one word of N says that A and D have each other. If this process dies before the handover, A and D
 //!    see *peer closed*.
 //!
-//! An end has a side, 0 or 1, which decides which ring of a lane the end writes. A and D may have the same side; then
-//! the mark for D says that D changes sides.
+//! An end has a side, 0 or 1; the side decides into which ring of a lane the end writes. A and D may have the same
+//! side; then the mark for D says that D changes sides.
 //!
-//! If a far end is closed, or its process dead, there is no N: the messages of that end are brought to the other far
+//! If a far end is closed, or its process dead, there is no N: the messages of this end are brought to the other far
 //! end, which then sees the close.
 
 use std::collections::VecDeque;
@@ -56,16 +56,16 @@ use crate::ring::{CELL, Ended, Header, Memory, RecordKind};
 use crate::wake::lock::Guard;
 
 /// Number of cells (of 64 bytes) in each ring of the lane into which a fuse moves the first of the two near ends. Such
-/// a ring has room for the prepended backlog. Besides, it has room for everything that fits into a ring of the lane of
-/// the second near end.
+/// a ring has room for the prepended backlog. Besides, the ring has room for the contents of a ring of the second near
+/// end's lane.
 const ROOMY: usize = 32;
 
-/// Number of times that a fuse tries to freeze a ring (to end it from the reading side). A far end makes an attempt
-/// fail by publishing a message; the ring has room for fewer messages than this. A far end that makes all attempts fail
-/// is a bad peer.
+/// How often a fuse tries to freeze a ring (to end the ring from the reading side). A far end makes an attempt fail by
+/// publishing a message; the ring has room for fewer messages than this. A far end that makes all attempts fail is a
+/// bad peer.
 const MOST_TRIES: usize = 4 * ROOMY;
 
-/// The bit that distinguishes the numbers of prepended backlogs from those of messages.
+/// The bit that distinguishes numbers of prepended backlogs from numbers of messages.
 const PREPENDED: u64 = 1 << 63;
 
 /// The error of [`Channel::fuse`]. Contains the two ends, which are unchanged.
@@ -140,8 +140,8 @@ impl Channel {
         deferred::run();
         match fused {
             Ok(()) => {
-                // Ends that were fused are marked as sent, so dropping them closes nothing. An end without another
-                // end is closed here.
+                // Fused ends are marked as sent, so dropping the ends closes nothing. An end without another end is
+                // closed here.
                 drop((self, other));
                 Ok(())
             }
@@ -233,9 +233,8 @@ fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
     fused
 }
 
-/// Joins the far ends of two channels, whose near ends `one` and `other` are held in this process by the fuse. If one
-/// far end is closed, the other one gets the messages that the closed end had sent. After an error both near ends are
-/// as they were.
+/// Joins the far ends of two channels; the fuse holds their near ends `one` and `other` in this process. If one far end
+/// is closed, the other far end gets the messages of the closed end. After an error both near ends are as they were.
 fn join(one: &End, other: &End) -> Result<(), Error> {
     let (mut near, mut far) = (Half::of(one)?, Half::of(other)?);
     let joined = join_halves(&mut near, &mut far);
@@ -278,8 +277,8 @@ fn join_halves<'a>(near: &mut Half<'a>, far: &mut Half<'a>) -> Result<(), Error>
     }
 }
 
-/// A near end: one of the two ends that a fuse holds in this process, with the locks of both its directions. The far
-/// end is the other end of the same channel.
+/// A near end: one of the two ends held by a fuse in this process, with the locks of both directions. The far end is
+/// the other end of the same channel.
 struct Half<'a> {
     end: &'a End,
     tx: Guard<'a, Tx>,
@@ -287,10 +286,10 @@ struct Half<'a> {
     /// Number of prepended backlogs that were staged for the far end so far, failed attempts included. Each gets a
     /// number of its own from this count.
     tries: u64,
-    /// Number of descriptors that were sent over the socket for the records that are staged for the far end.
+    /// Number of descriptors sent over the socket for the records staged for the far end.
     descriptors: usize,
-    /// The token and the number of the prepended backlog that lies in the mailbox of this process for the far end,
-    /// until its record is committed. `None` if there is none.
+    /// The token and the number of the prepended backlog for the far end in the mailbox of this process, until its
+    /// record is committed. `None` if there is none.
     unread: Option<(u128, u64)>,
 }
 
@@ -438,7 +437,7 @@ impl<'a> Half<'a> {
         let Some(ended) = self.end.commit_once(&mut self.tx) else {
             // This end is about to be dropped, but the descriptors are in flight like those of any message.
             self.tx.note_in_flight_up_to_here(descriptors);
-            // A process with the memory of the ring may have told the far end that this end is gone. Then the far end
+            // A process with the memory of the ring may have marked this end as gone for the far end. Then the far end
             // has not read the record.
             self.unread = self.unread.filter(|_| self.tx.lane.has_other_left());
             return true;
@@ -456,8 +455,8 @@ impl<'a> Half<'a> {
         self.tx.ended().is_none() && self.commit() && self.end.mark(&mut self.tx, fresh) == Ok(true)
     }
 
-    /// Sends the backlog of `from`, whose far end is closed or dead, to the far end of this half, as a prepended
-    /// backlog. That far end receives these messages, and then sees *peer closed*.
+    /// If the far end of `from` is closed or dead, sends the backlog of `from` to the far end of this half, as a
+    /// prepended backlog. The receiving far end gets these messages, and then *peer closed*.
     fn bring_all_from(&mut self, from: &mut Self) -> Result<(), Error> {
         let backlog = from.rx.take_backlog();
         if backlog.is_empty() {
@@ -494,7 +493,7 @@ fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
 }
 
 /// Returns the messages of a prepended backlog that was staged and is not sent after all. `flat` are the handles that
-/// [`Half::stage`] has returned; the first handle is an end that holds the messages as its backlog. The ends in these
+/// [`Half::stage`] has returned; the first handle is an end with the messages as its backlog. The ends in these
 /// messages stay in this process; their transfers are cancelled.
 fn taken_back(flat: FlatHandles) -> VecDeque<BacklogMessage> {
     finish_ends(&flat, false);
@@ -548,8 +547,8 @@ fn fuse_held<'a>(near: &mut Half<'a>, far: &mut Half<'a>) -> Result<bool, Error>
     }
 }
 
-/// A fuse of two open far ends, in progress: holds the lane that is about to become their channel. Neither far end has
-/// learnt of the lane yet.
+/// A fuse of two open far ends, in progress: holds the future lane of their channel. Neither far end has learnt of the
+/// lane yet.
 struct Joining<'a, 'b> {
     near: &'a mut Half<'b>,
     far: &'a mut Half<'b>,
@@ -583,19 +582,19 @@ impl<'a, 'b> Joining<'a, 'b> {
         Ok(Some(Self { near, far, to_near, to_far, along: Along::default() }))
     }
 
-    /// Stores the new lane as the stored successor of each far end that is in this process. Such an end looks the lane
-    /// up after it has read the mark.
+    /// Stores the new lane as the stored successor of each far end in this process. Such an end looks the lane up after
+    /// it has read the mark.
     fn store_successors(&self) {
         self.near.tx.lane.store_successor(&self.to_near, self.far.tx.lane.link(), close_in_transit);
         self.far.tx.lane.store_successor(&self.to_far, self.near.tx.lane.link(), close_in_transit);
     }
 
-    /// Stages the prepended backlogs, which may fail, and freezes the ring that the far end of `near` writes. Returns
+    /// Stages the prepended backlogs, which may fail, and freezes the outgoing ring of the far end of `near`. Returns
     /// what is staged. Returns `None`, with nothing staged, if that far end is closed or dead.
     fn freeze_near(&mut self) -> Result<Option<Frozen>, Error> {
         let holders = [Channel::pair()?.0, Channel::pair()?.0];
-        // The charge in advance lets this process take out the messages that the other far end writes after the freeze,
-        // whatever the limits are by then.
+        // The charge in advance lets this process take out later messages of the other far end after the freeze,
+        // whatever the limits by then.
         self.far.rx.prepay()?;
         let mut for_near = None;
         if !self.near.is_local() && self.far.rx.backlog().is_some() {
@@ -658,8 +657,8 @@ impl<'a, 'b> Joining<'a, 'b> {
     fn finish(mut self, for_near: Option<FlatHandles>, for_far: Option<FlatHandles>, [late, local]: [Channel; 2]) {
         let far_is_there = self.freeze_far();
         let mut batches_for_near: Vec<_> = for_near.into_iter().collect();
-        // A far end in this process gets the whole backlog now. Otherwise only messages that came late are left, and
-        // there is room for them.
+        // A far end in this process gets the whole backlog now. Otherwise only late messages are left, and there is
+        // room for late messages.
         let backlog = self.far.rx.take_backlog();
         if !backlog.is_empty() {
             if self.near.is_local() {
@@ -694,7 +693,7 @@ impl<'a, 'b> Joining<'a, 'b> {
             drop(Channel { end: Arc::new(End::new(self.to_near, &near_end.options)) });
             return;
         }
-        // A far end that was closed meanwhile has closed its sending direction itself. Its receiving direction is
+        // If a far end was closed meanwhile, it has closed its sending direction itself. Its receiving direction is
         // closed here.
         if !near_redirected {
             close_reading(&self.to_far, near_end);
@@ -715,7 +714,7 @@ impl<'a, 'b> Joining<'a, 'b> {
             if self.far.rx.freeze(&self.to_far) {
                 return true;
             }
-            // A held far end writes only into its ring, and the messages of that ring were charged in advance.
+            // A held far end writes only into its ring, and the messages of the ring were charged in advance.
             if let Err(error) = self.far.take_new() {
                 let error = self.far.rx.end_with(error);
                 self.far.tx.end_with(error);
@@ -759,9 +758,9 @@ fn close_reading(lane: &Arc<Lane>, end: &End) {
 }
 
 impl End {
-    /// Receives a backlog that another process has prepended, and returns its messages. `table` is the handle table of
-    /// these messages, `token` the token of the ring, and `message` the number of their attachments. If a descriptor of
-    /// the backlog did not arrive, fails with [`Error::PeerClosed`], so that the receiving direction of this end ends.
+    /// Receives a backlog prepended by another process, and returns its messages. `table` is the handle table of these
+    /// messages, `token` the token of the ring, and `message` the number of their attachments. If a descriptor of the
+    /// backlog did not arrive, fails with [`Error::PeerClosed`], so that the receiving direction of this end ends.
     pub(in crate::channel) fn receive_prepended(
         &self,
         rx: &mut Rx,
@@ -783,8 +782,8 @@ impl End {
         }
     }
 
-    /// Receives a backlog that was prepended within this process, and returns its messages. The messages are in the
-    /// mailbox of this process, under `token` (the token of the ring) and the number `message`.
+    /// Receives a backlog prepended within this process, and returns its messages. The messages are in the mailbox of
+    /// this process, under `token` (the token of the ring) and the number `message`.
     pub(in crate::channel) fn prepended_local(
         &self,
         token: u128,
@@ -839,8 +838,8 @@ mod tests {
         }
     }
 
-    /// Shows that an end whose other end is in transit sees *peer closed*, and does not wait to send, once the transfer
-    /// is abandoned. The case arises if a process dies in a fuse after its marks have led two far ends to their common
+    /// Shows that an end gets *peer closed*, and does not wait to send, once the transfer of its other end is
+    /// abandoned. The case arises if a process dies in a fuse after its marks have led two far ends to their common
     /// lane, and the first far end then abandons the transfer.
     #[test]
     fn what_one_gave_up_the_other_does_not_send_to() {

@@ -1,4 +1,4 @@
-//! Ends in transit: what the [lanes](crate::lane::in_transit) ask of the ends that use them.
+//! Ends in transit: the interface of ends for the search by the [lanes](crate::lane::in_transit).
 
 use std::sync::Arc;
 
@@ -13,7 +13,7 @@ use crate::link::Link;
 
 impl LaneUser for End {
     fn lanes(&self) -> Vec<Arc<Lane>> {
-        // The caller holds the lock of a search for links, for which a thread that has these locks may wait.
+        // The caller holds the lock of a search for links; a thread with these locks may wait for the search lock.
         let sends = self.tx.try_lock().map(|tx| tx.lane.clone());
         let receives = self.rx.try_lock().map(|rx| rx.lane.clone());
         [sends, receives].into_iter().flatten().collect()
@@ -25,20 +25,20 @@ impl LaneUser for End {
     }
 }
 
-/// Closes an end that was in transit to `lane` within this process and has not been received there.
+/// Closes an unreceived end in transit to `lane` within this process.
 pub(in crate::channel) fn close_in_transit(lane: Lane) {
     drop(Channel { end: Arc::new(End::new(Arc::new(lane), &Options::new().shared())) });
 }
 
-/// Returns the links used by the lanes in which these ends send. Does not follow the ends in their messages. Leaves out
-/// an end whose sending lock another thread holds.
+/// Returns the links used by the sending lanes of these ends. Does not follow the ends in their messages. Leaves out an
+/// end whose sending lock another thread holds.
 fn used_by(ends: impl Iterator<Item = Arc<End>>) -> Vec<Arc<Link>> {
     let lane = |end: Arc<End>| Some(end.tx.lock(Deadline::NOW).ok()?.lane.clone());
     let lanes: Vec<_> = ends.filter_map(lane).collect();
     lanes.iter().flat_map(|lane| lane.links()).map(|link| Arc::clone(link)).collect()
 }
 
-/// Returns the tokens of the rings within this process that these ends read. Leaves out a ring that another process
+/// Returns the tokens of the rings within this process read by these ends. Leaves out a ring that another process
 /// writes, whose token that process may have chosen, and an end whose receiving lock another thread holds.
 pub(in crate::channel) fn rings_read_by<'a>(ends: impl Iterator<Item = &'a Arc<End>>) -> Vec<u128> {
     let ring = |end: &Arc<End>| {
@@ -72,8 +72,8 @@ pub(in crate::channel) fn of_handles(handles: &[Handle], here: bool) -> Option<I
 mod tests {
     use super::*;
 
-    /// Shows that the token of a ring that another process writes is not taken for that of a ring within this process:
-    /// that process could choose the token of any of them.
+    /// Shows that the token of a ring written by another process is not taken for the token of a ring within this
+    /// process: the other process could choose any such token.
     #[test]
     fn rings_of_other_processes_are_left_out() {
         let (one, other) = Channel::pair().unwrap();

@@ -56,7 +56,7 @@ use crate::wake::lock::Guard;
 /// were larger.
 const LARGEST_START: usize = 128;
 
-/// The result of counting the queued messages of an end, before the end moves and takes these messages along as its
+/// The result of counting the queued messages of an end, before the end moves and takes these messages along as
 /// backlog.
 struct UnreadAhead {
     /// The messages and bytes to be charged for the queued messages when they enter the moving end's backlog. Payloads
@@ -67,8 +67,8 @@ struct UnreadAhead {
     needs_socket: bool,
 }
 
-/// Undoes `fresh`, the lane that was made for the move of an end, because that end stays in `lane`. If the other end
-/// has already learnt of the fresh lane, only the transfer is cancelled, and the ends go on there.
+/// Undoes `fresh`, the lane made for the move of an end, because the end stays in `lane`. If the other end has already
+/// learnt of the fresh lane, only the transfer is cancelled, and the ends go on there.
 fn unmake(lane: &Lane, fresh: &Lane) {
     match lane.forget_successor() {
         true => fresh.unmake(),
@@ -77,8 +77,8 @@ fn unmake(lane: &Lane, fresh: &Lane) {
     }
 }
 
-/// The ends that one attempt has moved so far, for one message or for the messages of one fuse. Both ends of a channel may
-/// be among them.
+/// The ends moved so far by one attempt, for one message or for the messages of one fuse. Both ends of a channel may be
+/// among them.
 #[derive(Debug, Default)]
 pub(super) struct Along {
     moved: Vec<MovedAlong>,
@@ -110,9 +110,10 @@ impl Along {
 /// Returns the obstacle of an end whose other end is in transit into `lane`. `along` are the ends that the same attempt has
 /// moved before.
 ///
-/// If a socket connects this process with itself, the other end may be among these ends. The attempt fails and so cancels
-/// that move, which is no event: the next attempt fails in the same way. So the wait looks again now and then until its
-/// deadline. Two arenas of different makers may have the same number; then such a wait is only a little longer.
+/// If a socket connects this process with itself, the other end may be among these ends. The attempt fails and so
+/// cancels the move, which is no event: the next attempt fails in the same way. So the wait looks again now and then
+/// until its deadline. Two arenas of different makers may have the same number; then such a wait is only a little
+/// longer.
 fn obstacle_of_transit(lane: &Arc<Lane>, along: &Along) -> BlockedOn {
     if along.has(lane.name()) {
         BlockedOn::Unreported(Subject::of(lane.current_link().weak()), Instant::now())
@@ -122,8 +123,8 @@ fn obstacle_of_transit(lane: &Arc<Lane>, along: &Along) -> BlockedOn {
 }
 
 impl End {
-    /// Moves this end into a fresh lane for the process that the link `dest` leads to. No other thread uses the end.
-    /// After an error the end is where it was, or in another lane, and works as before.
+    /// Moves this end into a fresh lane for the process at the link `dest`. No other thread uses the end. After an
+    /// error the end is where it was, or in another lane, and works as before.
     ///
     /// `along` are the ends that the same attempt has moved before; the other end of this end may be among them. This end is
     /// added to them.
@@ -131,8 +132,8 @@ impl End {
         self.relocate_into(dest, along, None, deadline)
     }
 
-    /// Moves this end into a fresh lane for the process that the link `dest` leads to, as [`End::relocate`] does. If
-    /// `cells` is given, each ring of that lane has `cells` cells of 64 bytes.
+    /// Moves this end into a fresh lane for the process at the link `dest`, like [`End::relocate`]. If `cells` is
+    /// given, each ring of that lane has `cells` cells of 64 bytes.
     pub(super) fn relocate_into(
         &self,
         dest: &InUse,
@@ -145,8 +146,8 @@ impl End {
         loop {
             self.follow_to_peer(&mut tx, &mut rx, along)?;
             if tx.ended().is_none() && tx.lane.is_down() {
-                // The other end may have gone on to another lane right before. Otherwise that end is closed or dead,
-                // and this end travels with that knowledge.
+                // The other end may have gone on to another lane right before. Otherwise the other end is closed or
+                // dead, and this end travels with this knowledge.
                 if let Some(Ended(Some(RecordKind::Frozen))) = tx.producer.ended() {
                     continue;
                 }
@@ -198,7 +199,7 @@ impl End {
                 self.enter_tx(&mut tx, theirs);
                 continue;
             }
-            // The other end was closed, or its process died, before the other end came to its next lane.
+            // The other end was closed, or its process died, before it came to its next lane.
             if alone && rx.ended().is_none() {
                 rx.end_with(Error::PeerClosed);
             }
@@ -219,8 +220,8 @@ impl End {
         }
     }
 
-    /// Moves this end within its process, into memory shared only by this process and the process of the other end.
-    /// Waits until `deadline` while the move is not possible.
+    /// Moves this end within its process, into memory of only this process and the process of the other end. Waits
+    /// until `deadline` while the move is not possible.
     pub(in crate::channel) fn rehome(&self, deadline: Deadline) -> Result<(), Error> {
         self.born.check()?;
         let mut backoff = PollBackoff::default();
@@ -237,8 +238,8 @@ impl End {
         Ok(())
     }
 
-    /// Brings this end to the lane in which the other end is, however often that end has moved. `along` are the ends
-    /// that travel with this end; the call does not wait for them.
+    /// Brings this end to the present lane of the other end, however often the other end has moved. `along` are the
+    /// ends travelling with this end; the call does not wait for them.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] while the other end is in transit, or while the peer process has not opened its side of
@@ -285,9 +286,9 @@ impl End {
         Err(Error::WouldBlock)
     }
 
-    /// Makes a fresh lane for a moving end, between the process of the other end and the process to which the moving end
-    /// goes, at these two links. `now` is the link over which the other end is reached until the handover. `cells` is the
-    /// number of cells (of 64 bytes) of each ring; if it is `None`, the size of the present rings decides.
+    /// Makes a fresh lane for a moving end, between the process of the other end and the destination, at these two
+    /// links. `now` is the link over which the other end is reached until the handover. `cells` is the number of cells
+    /// (of 64 bytes) of each ring; if it is `None`, the size of the present rings decides.
     fn make(
         &self,
         tx: &Tx,
@@ -304,9 +305,9 @@ impl End {
         Ok(Arc::new(lane))
     }
 
-    /// Ends the ring that this end writes with a mark, so that the other end reads on in the lane of `fresh`, and wakes
-    /// the other end. Returns `false` if the other end is closed and reads no more. Returns an error if the other end
-    /// has ended the ring before, because it has moved.
+    /// Ends this end's outgoing ring with a mark, so that the other end reads on in the lane of `fresh`, and wakes the
+    /// other end. Returns `false` if the other end is closed and reads no more. Returns an error if the other end has
+    /// ended the ring before, because it has moved.
     pub(in crate::channel) fn mark(&self, tx: &mut Guard<'_, Tx>, fresh: &Lane) -> Result<bool, Ended> {
         if tx.ended().is_some() {
             return Ok(false);
@@ -327,8 +328,8 @@ impl End {
         }
     }
 
-    /// Brings the receiving direction of this end to `lane`, the lane in which this end already sends. The other end
-    /// has left the lanes before `lane`; the messages in their rings go to the backlog of this end.
+    /// Brings the receiving direction of this end to `lane`, the present sending lane. The other end has left the lanes
+    /// before `lane`; the messages in their rings go to the backlog of this end.
     fn come_to(&self, lane: &Arc<Lane>, rx: &mut Guard<'_, Rx>) -> Result<(), Error> {
         let mut lanes = 0;
         while rx.is_open() && rx.ended().is_none() && !Arc::ptr_eq(lane, &rx.lane) {
@@ -361,9 +362,9 @@ impl End {
         Ok(true)
     }
 
-    /// Checks before a move whether this end can take along all messages that the other end has sent to it: receives
-    /// their attachments into the inbox, maps larger rings, and charges the peer's account for the messages and
-    /// releases the charge again. Takes no message out of the ring. An error is temporary.
+    /// Checks before a move whether this end can take along all messages of the other end: receives their attachments
+    /// into the inbox, maps larger rings, and charges the peer's account for the messages and releases the charge
+    /// again. Takes no message out of the ring. An error is temporary.
     fn find_out(&self, rx: &mut Rx) -> Result<(), Error> {
         if rx.ended().is_some() {
             return Ok(());
@@ -382,9 +383,9 @@ impl End {
         }
     }
 
-    /// Looks at the messages in the ring that this end reads, and in the larger rings of the same lane that follow it.
-    /// Maps those larger rings. Returns the amounts to charge for the payloads in these rings, and whether any record
-    /// needs packets from the socket.
+    /// Looks at the messages in this end's incoming ring, and in the following larger rings of the lane. Maps those
+    /// larger rings. Returns the amounts to charge for the payloads in these rings, and whether any record needs
+    /// packets from the socket.
     fn look_ahead_of_move(&self, rx: &mut Rx) -> Result<UnreadAhead, Error> {
         let (mut messages, mut bytes) = (0, 0_usize);
         let mut needs_socket = false;
@@ -415,7 +416,7 @@ impl End {
         Ok(UnreadAhead { amounts, needs_socket })
     }
 
-    /// Maps the ring of this lane with the generation `generation`, before this end reads from that ring. Stores the
+    /// Maps the ring of this lane with the generation `generation`, before this end reads from the ring. Stores the
     /// mapping until the end reads there, and returns the mapping.
     fn map_ring_ahead(&self, rx: &mut Rx, generation: u64) -> Result<Arc<Mapping>, Error> {
         if let Some(ring) = rx.ring_ahead(generation) {
@@ -456,9 +457,8 @@ impl End {
         }
     }
 
-    /// Completes the pending move of this end, and returns the fresh lane, in which this end goes on. If the move was
-    /// given up, cancels the transfer, because the end stays in this process. Returns the present lane if no move is
-    /// pending.
+    /// Completes the pending move of this end, and returns the fresh lane for going on. If the move was given up,
+    /// cancels the transfer, because the end stays in this process. Returns the present lane if no move is pending.
     pub(in crate::channel) fn arrive(&self, rx: &mut Rx) -> Arc<Lane> {
         let Some(PendingMove { fresh, marked, stays }) = rx.pending_move().cloned() else { return rx.lane.clone() };
         rx.set_pending_move(None);
@@ -530,8 +530,8 @@ impl End {
         tx.ended().map_or(Ok(()), Err)
     }
 
-    /// Brings an end whose move was given up to the fresh lane of that move, so that the end can be closed there. If
-    /// the receiving direction has completed the move already, the sending direction follows.
+    /// After a given-up move, brings the end to the fresh lane of the move, to be closed there. If the receiving
+    /// direction has completed the move already, the sending direction follows.
     pub(super) fn close_delayed(&self, tx: &mut Tx, rx: &mut Rx) {
         let next = match rx.pending_move() {
             Some(_) => Some(self.arrive(rx)),
@@ -568,7 +568,7 @@ impl End {
         end
     }
 
-    /// Returns the lane in which this end sends. Fails while another call holds the sending lock.
+    /// Returns the sending lane of this end. Fails while another call holds the sending lock.
     pub(in crate::channel) fn lane(&self) -> Result<Arc<Lane>, Error> {
         Ok(self.tx.lock(Deadline::NOW)?.lane.clone())
     }

@@ -1,5 +1,5 @@
 //! The handle table of a message, used when not all of its handles are plain descriptors. The table describes the
-//! message's ends, their unreceived messages, the ends in those messages, and so on.
+//! message's ends, their unreceived messages, the ends in these messages, and so on.
 //!
 //! All ends stand in one sequence, each end before the ends in its messages. Descriptors, including the descriptors of
 //! regions and pipes, travel in the same order. So loops write and read the table, however deeply ends lie in messages
@@ -36,11 +36,11 @@ use crate::region::Region;
 use crate::ring::MAX_MESSAGE;
 use crate::shm::{Mapping, PipeMemory};
 
-/// Largest number of ends that one message can carry, counting those in unreceived messages of its ends.
+/// Largest number of ends in one message, including the ends in unreceived messages of its ends.
 const MOST_ENDS: usize = 1 << 17;
 
-/// Largest number of unreceived messages that travel with the ends in one message, as their backlogs. Each message
-/// takes several times as much memory in the receiving process as in the handle table.
+/// Largest number of unreceived messages, the backlogs of the ends in one message. Each message takes several times as
+/// much memory in the receiving process as in the handle table.
 const MOST_MESSAGES: usize = 1 << 22;
 
 /// Number of bytes of the largest region that a process could map.
@@ -66,8 +66,8 @@ impl HandleKind {
         self != Self::End
     }
 
-    /// Returns the amounts that are charged when a handle of this kind is received from a peer: a region, or the memory
-    /// of a data pipe. A file descriptor and a channel end are charged nothing here.
+    /// Returns the amounts charged for a received handle of this kind from a peer: a region, or the memory of a data
+    /// pipe. A file descriptor and a channel end are charged nothing here.
     fn amounts(self) -> Amounts {
         match self {
             Self::Descriptor | Self::End => Amounts::default(),
@@ -99,7 +99,7 @@ pub(super) struct FlatHandles {
 enum Item {
     /// A file descriptor that the program owned, or a region.
     Handle(Handle),
-    /// A file descriptor that came from a peer and that the program has not taken out of the received message.
+    /// A file descriptor from a peer, not taken out of the received message.
     Came(ReceivedFd),
     /// A placeholder for the memory of a data-pipe end that is being sent; the end itself owns the memory.
     OfPipe,
@@ -127,7 +127,7 @@ struct FlatMessage {
     lost: Option<Error>,
     charge: Option<Charge>,
     origin: Origin,
-    /// The account of the peer that sent the handles of this message.
+    /// The account of the sender of this message's handles.
     payer: Payer,
 }
 
@@ -193,8 +193,8 @@ impl FlatHandles {
         self.top.len()
     }
 
-    /// Appends handles to this flat sequence, and returns their kinds. `payer` is the account of the peer that sent the
-    /// handles to this process; `None` for handles of the program.
+    /// Appends handles to this flat sequence, and returns their kinds. `payer` is the account of the handles' sender;
+    /// `None` for handles of the program.
     fn take(&mut self, handles: Vec<Handle>, payer: Option<&Payer>) -> Vec<HandleKind> {
         let sort = |handle: Handle| match (handle, payer) {
             (Handle::Fd(fd), Some(payer)) => {
@@ -292,8 +292,8 @@ impl FlatHandles {
         self.encode_as(false)
     }
 
-    /// Encodes the handle table, and returns the table with the descriptors that travel beside it. With `whole`, the
-    /// table contains all payload bytes, however many; otherwise long payloads travel as descriptors.
+    /// Encodes the handle table, and returns the table with the descriptors beside it. With `whole`, the table contains
+    /// all payload bytes, however many; otherwise long payloads travel as descriptors.
     pub(super) fn encode_as(&self, whole: bool) -> Result<(Vec<u8>, Vec<TableAttachment<'_>>), Error> {
         let mut table = Vec::new();
         let mut table_attachments = Vec::new();
@@ -339,8 +339,7 @@ struct Remaining<'a> {
     ends: std::slice::Iter<'a, FlatEnd>,
 }
 
-/// Writes the kinds of handles to the handle table, and adds the descriptors that travel for these handles to
-/// `table_attachments`.
+/// Writes the kinds of handles to the handle table, and adds the descriptors of these handles to `table_attachments`.
 fn put_kinds<'a>(
     kinds: &[HandleKind],
     table: &mut Vec<u8>,
@@ -376,12 +375,11 @@ fn put_kinds<'a>(
 
 /// A descriptor that travels over the socket with a handle table.
 pub(in crate::channel) enum TableAttachment<'a> {
-    /// The descriptor of a handle or of a data pipe's memory, which this process owns until the message is sent.
+    /// The descriptor of a handle or of a data pipe's memory, owned by this process until the message is sent.
     Handle(BorrowedFd<'a>),
     /// A descriptor of sealed memory that was made for a copy of a payload.
     Memory(OwnedFd),
-    /// The descriptor of the sealed memory in which this process received a payload; the payload is passed on without a
-    /// copy.
+    /// The descriptor of the sealed memory of a received payload; the payload is passed on without a copy.
     PassedOn(BorrowedFd<'a>),
 }
 
@@ -402,7 +400,7 @@ struct HandleIndex {
     end: usize,
 }
 
-/// Counters of descriptors and ends, by which each handle of a flattened message gets the index of its own.
+/// Counters of descriptors and ends, for giving each handle of a flattened message its indices.
 #[derive(Default)]
 struct HandleCounter {
     descriptors: usize,
@@ -421,8 +419,8 @@ impl HandleCounter {
     }
 }
 
-/// The entry of an end in a handle table: the name of its lane, its side, and whether each direction has ended. The
-/// end's messages stand behind the entry.
+/// The entry of an end in a handle table: lane name, side, and whether each direction has ended. The end's messages
+/// stand behind the entry.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Entry {
     pub(in crate::channel) name: Name,
@@ -549,7 +547,7 @@ impl<'a> Parsed<'a> {
 
     /// Removes the handles from the messages in the backlog of the first end, because not all of these handles arrived;
     /// each message counts its handles as lost. Returns the ends among these handles, and the ends in their messages,
-    /// for the caller to close.
+    /// for closing by the caller.
     pub(super) fn lose_handles(&mut self) -> Vec<Entry> {
         for message in self.ends.first_mut().into_iter().flat_map(|(_, messages)| messages) {
             // The count in the table may be any number.
@@ -662,9 +660,9 @@ impl<'a> Parsed<'a> {
     }
 }
 
-/// Takes the descriptors for handles of these kinds from `came`, the descriptors that arrived with the message; checks
-/// the memory of regions and data pipes, and appends all to `flat`. After an error continues with the remaining
-/// handles, and returns the last error.
+/// Takes the descriptors for handles of these kinds from `came`, the received descriptors of the message; checks the
+/// memory of regions and data pipes, and appends all to `flat`. After an error continues with the remaining handles,
+/// and returns the last error.
 fn collect_descriptors(
     flat: &mut FlatHandles,
     kinds: &[HandleKind],
