@@ -291,12 +291,12 @@ enum Introducer {
     Unknown(u64),
 }
 
-/// The processes that may have a copy of an introduced link's socket, as far as this process knows: the process that
-/// introduced the link and so made the socket, and the introducers of the link over which the socket came. A process with
-/// a copy can send packets over the link, take packets away, and shut the link down.
+/// The processes that may have a copy of an introduced link's socket, as far as known: the process that introduced the
+/// link and so made the socket, and the introducers of the link over which the socket came. A process with a copy can
+/// send packets over the link, take packets away, and shut the link down.
 ///
-/// The introducers of the link over which the socket's other half went belong to them, too. This process does not know
-/// those: the packet of an introduction does not say them.
+/// The introducers of the link over which the socket's other half went belong to these processes, too, but are unknown
+/// here: the packet of an introduction does not name them.
 #[derive(Clone, Debug)]
 enum Introducers {
     These(BTreeSet<Introducer>),
@@ -428,7 +428,7 @@ impl Link {
     }
 
     /// Returns whether packets may go over this link in place of the link `other` to the same process: both links were
-    /// introduced, and who can harm this link can harm the other link, too.
+    /// introduced, and every process that can harm this link can harm the other link, too.
     fn stands_for(&self, other: &Self) -> bool {
         let (Some(ours), Some(others)) = (self.peer.entry.introduction.get(), other.peer.entry.introduction.get())
         else {
@@ -437,9 +437,9 @@ impl Link {
         ours.introducers.are_among(&others.introducers, self.process())
     }
 
-    /// Returns the claim by which this process introduces the process at the other end to another one. Before the peer's
-    /// handshake was received, the claim is that of the process that introduced this link. If that one has lied, the lane
-    /// for which the claim is passed on is one that it can harm anyway.
+    /// Returns the claim by which this process introduces the process at the other end to another process. Before the
+    /// peer's handshake was received, the claim is the introducer's claim for this link. If the introducer has lied,
+    /// the claim is passed on only for a lane that the introducer can harm anyway.
     pub(crate) fn claim(&self) -> ClaimedProcess {
         let told = self.peer.entry.introduction.get().filter(|_| self.process().is_none());
         told.map_or_else(|| ClaimedProcess::of(self.process()), |introduction| introduction.claim)
@@ -451,8 +451,8 @@ impl Link {
         self.peer.entry.peer.get().copied()
     }
 
-    /// Returns the oldest introduced link to this link's peer process that is not down and that [may stand for
-    /// this link](Introducers). Returns this link if it was not introduced, or if no other is known. New arenas and
+    /// Returns the oldest introduced link to this link's peer process that is not down and that [may stand for this
+    /// link](Introducers). Returns this link if it was not introduced, or if no other link is known. New arenas and
     /// introductions go over the returned link. Receives the peer's handshake first, if it is in the socket.
     pub(crate) fn oldest_link(self: &Arc<Self>) -> Arc<Self> {
         if self.peer.entry.peer.get().is_none() && !self.is_local() {
