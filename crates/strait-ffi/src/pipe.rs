@@ -11,7 +11,7 @@ use strait::{Interrupter, owned};
 use crate::args;
 use crate::deadline::{strait_deadline, until};
 use crate::status::{call, strait_status};
-use shell::{Held, Shell, begin, count, finish, free, held, shape};
+use shell::{Held, Shell, abort, begin, count, finish, free, held, shape};
 
 /// The writing end of a data pipe. Any number of threads may use the end at once; they take turns. Free the end when no
 /// thread uses it any more. When the end is sent in a message, calls in progress on it fail with `STRAIT_MOVED`.
@@ -108,11 +108,21 @@ pub unsafe extern "C" fn strait_producer_free(producer: *mut strait_producer) {
     unsafe { free(producer) }
 }
 
+/// Aborts the stream, and frees its writing end. The consumer reads everything written before; then its reading
+/// functions fail with `STRAIT_ABORTED`, and `strait_last_error` has `reason`. The program defines the meaning of the
+/// number. Room from `strait_producer_begin` becomes invalid, and its bytes are not written. Ignores `NULL`. Does not
+/// block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_producer_abort(producer: *mut strait_producer, reason: u32) {
+    // SAFETY: the object came from `give`, and the caller gives it up.
+    unsafe { abort(producer, reason, DataProducer::abort) }
+}
+
 /// Writes as many bytes as there is room for, at least one element; waits for room until the deadline. `written`
 /// receives the number of bytes: less than `len` if there was not enough room for all.
 ///
-/// Fails with `STRAIT_PEER_CLOSED` if the consumer is gone, with `STRAIT_NOT_ELEMENTS` if `len` is less than an
-/// element, and with `STRAIT_IN_USE` while room from `strait_producer_begin` is held.
+/// Fails with `STRAIT_PEER_CLOSED` if the consumer is gone, with `STRAIT_ABORTED` if it was closed with a reason, with
+/// `STRAIT_NOT_ELEMENTS` if `len` is less than an element, and with `STRAIT_IN_USE` while room from `strait_producer_begin` is held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_producer_write(
     producer: *const strait_producer,
@@ -214,11 +224,20 @@ pub unsafe extern "C" fn strait_consumer_free(consumer: *mut strait_consumer) {
     unsafe { free(consumer) }
 }
 
+/// Frees a reading end and tells the producer the reason: its writing functions fail with `STRAIT_ABORTED`, where they
+/// would fail with `STRAIT_PEER_CLOSED` after `strait_consumer_free`, and `strait_last_error` has `reason`. The program
+/// defines the meaning of the number. Bytes from `strait_consumer_begin` become invalid. Ignores `NULL`. Does not block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_consumer_abort(consumer: *mut strait_consumer, reason: u32) {
+    // SAFETY: the object came from `give`, and the caller gives it up.
+    unsafe { abort(consumer, reason, DataConsumer::abort) }
+}
+
 /// Reads the available bytes, at least one element; waits for an element until the deadline. `count` receives the
 /// number of bytes: 0 at the end of the stream.
 ///
-/// Fails with `STRAIT_PEER_CLOSED` if the producer's process died and everything written was read, with
-/// `STRAIT_NOT_ELEMENTS` if the buffer is shorter than an element, and with `STRAIT_IN_USE` while bytes from
+/// If everything written was read, fails with `STRAIT_ABORTED` if the producer has aborted the stream, and with
+/// `STRAIT_PEER_CLOSED` if the producer's process died. Fails with `STRAIT_NOT_ELEMENTS` if the buffer is shorter than an element, and with `STRAIT_IN_USE` while bytes from
 /// `strait_consumer_begin` are held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_read(

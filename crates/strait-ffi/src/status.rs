@@ -112,6 +112,9 @@ pub enum strait_status {
     /// A signal has ended the wait, after `strait_signals_begin`. The function has done nothing and may be called
     /// again.
     STRAIT_SIGNALLED = 43,
+    /// The other end of the data pipe was closed with a reason, by `strait_producer_abort` or `strait_consumer_abort`; the
+    /// stream is incomplete. `strait_last_error` has the reason.
+    STRAIT_ABORTED = 44,
 }
 
 use strait_status::*;
@@ -131,6 +134,7 @@ pub struct strait_error {
     /// * `STRAIT_TOO_MANY_HANDLES`: handles of the message.
     /// * `STRAIT_HANDLES_LOST`: descriptors that were sent with the message.
     /// * `STRAIT_WRONG_SERVER`: the uid of the user that listens in place of the expected user.
+    /// * `STRAIT_ABORTED`: the reason; 2^32 − 1 if a panic of a Rust program dropped the producer.
     pub asked: u64,
     /// The limit; otherwise 0. By `status`:
     ///
@@ -255,6 +259,7 @@ impl Failure {
                 Error::OutOfRange { .. } => STRAIT_OUT_OF_RANGE,
                 Error::NotARegion(_) => STRAIT_NOT_A_REGION,
                 Error::NotElements { .. } => STRAIT_NOT_ELEMENTS,
+                Error::Aborted { .. } => STRAIT_ABORTED,
                 _ => STRAIT_OTHER,
             },
             Self::Named(error) => Self::Strait(error).status(),
@@ -282,6 +287,7 @@ impl Failure {
             Self::Strait(Error::HandlesLost { sent, arrived }) => (0, sent as u64, arrived as u64),
             Self::Strait(Error::OutOfRange { len }) => (0, 0, len as u64),
             Self::Strait(Error::WrongServer { uid }) => (0, uid.into(), 0),
+            Self::Strait(Error::Aborted { reason }) => (0, reason.into(), 0),
             Self::TooManyHandles(count) => (0, count as u64, strait::quota::MAX_HANDLES as u64),
             _ => (0, 0, 0),
         }
@@ -462,6 +468,7 @@ pub extern "C" fn strait_status_text(status: i32) -> *const c_char {
         41 => c"the request was sent, and whether it was carried out is unknown",
         42 => c"the server dropped the request without a reply",
         43 => c"a signal has ended the wait",
+        44 => c"the other end of the data pipe was closed with a reason",
         _ => c"an error without a number",
     };
     text.as_ptr()
@@ -538,7 +545,7 @@ mod tests {
         let text = |status| unsafe { std::ffi::CStr::from_ptr(strait_status_text(status)) };
         let other = text(STRAIT_OTHER as i32);
         let mut seen = std::collections::HashSet::new();
-        for status in (0..=STRAIT_SIGNALLED as i32).filter(|status| *status != STRAIT_OTHER as i32) {
+        for status in (0..=STRAIT_ABORTED as i32).filter(|status| *status != STRAIT_OTHER as i32) {
             assert!(text(status) != other && seen.insert(text(status)), "{status}");
         }
     }
@@ -581,6 +588,7 @@ mod tests {
             Error::OutOfRange { len: 1 },
             Error::NotARegion("a reason"),
             Error::NotElements { element: 4 },
+            Error::Aborted { reason: 17 },
         ];
         for error in errors {
             let whole = || format!("accepting at name: {error}");

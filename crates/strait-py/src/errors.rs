@@ -27,6 +27,7 @@ fn class(error: Error) -> &'static str {
         Error::OutOfRange { .. } => "OutOfRange",
         Error::NotElements { .. } => "NotElements",
         Error::Finished => "Finished",
+        Error::Aborted { .. } => "Aborted",
         Error::NotARegion(_) => "NotARegion",
         Error::HandlesLost { .. } => "HandlesLost",
         Error::NoDescriptors => "NoDescriptors",
@@ -66,6 +67,7 @@ fn with_text(py: Python<'_>, error: Error, text: String) -> PyErr {
         Error::NoDescriptors => value.setattr("errno", EMFILE),
         Error::System { code, .. } => value.setattr("errno", code),
         Error::Refused(why) => value.setattr("why", why.to_string()),
+        Error::Aborted { reason } => value.setattr("reason", reason),
         _ => Ok(()),
     };
     set.err().unwrap_or(exception)

@@ -176,6 +176,32 @@ impl<E: PipeEnd> Held<E> {
         }
     }
 
+    /// Closes the end by `abort`, once the calls of other threads have left it.
+    fn abort(&self, py: Python<'_>, abort: impl FnOnce(E) + Send)
+    where
+        E: Send + Sync,
+    {
+        let state = match &mut *lock(&self.0) {
+            State::Moved => return,
+            state => std::mem::replace(state, State::Closed),
+        };
+        if let State::Open { mut end, set } = state {
+            end.waits().interrupt();
+            py.detach(|| {
+                drop(set);
+                // The interrupted calls give their references back.
+                let end = loop {
+                    match Arc::try_unwrap(end) {
+                        Ok(end) => break end,
+                        Err(shared) => end = shared,
+                    }
+                    std::thread::yield_now();
+                };
+                abort(end);
+            });
+        }
+    }
+
     fn closed(&self) -> bool {
         !matches!(&*lock(&self.0), State::Open { .. })
     }
@@ -295,6 +321,13 @@ impl Producer {
     /// Returns a descriptor that is readable whenever there may be room, or nobody reads any more. Do not read from it.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         Ok(self.held.set(py)?.as_raw_fd())
+    }
+
+    /// Closes this end and aborts the stream: the consumer reads what was written, and then raises `Aborted` with the
+    /// reason. Ends the waits of other threads. Does nothing if the end was closed.
+    #[pyo3(signature = (reason=0))]
+    fn abort(&self, py: Python<'_>, reason: u32) {
+        self.held.abort(py, |end| end.abort(reason));
     }
 
     /// Closes this end, and thereby ends the stream. Ends the waits of other threads. Does nothing the second time.
@@ -422,6 +455,13 @@ impl Consumer {
     /// Returns a descriptor that is readable whenever there may be something to read. Do not read from it.
     fn fileno(&self, py: Python<'_>) -> PyResult<i32> {
         Ok(self.held.set(py)?.as_raw_fd())
+    }
+
+    /// Closes this end with a reason: the producer's writes raise `Aborted`. Ends the waits of other threads. Does nothing
+    /// if the end was closed.
+    #[pyo3(signature = (reason=0))]
+    fn abort(&self, py: Python<'_>, reason: u32) {
+        self.held.abort(py, |end| end.abort(reason));
     }
 
     /// Closes this end. Ends the waits of other threads. Does nothing the second time.

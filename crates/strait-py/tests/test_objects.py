@@ -43,6 +43,42 @@ def test_a_data_pipe_carries_bytes_and_ends():
         consumer.read_whole(1)
 
 
+def test_the_ends_of_a_data_pipe_are_closed_with_a_reason():
+    producer, consumer = strait.DataPipe(4096)
+    producer.write_whole(b"part")
+    producer.abort(17)
+    assert producer.closed and consumer.read() == b"part"
+    for _ in range(2):
+        with pytest.raises(strait.Aborted, match="incomplete") as raised:
+            consumer.read()
+        assert raised.value.reason == 17 and isinstance(raised.value, ConnectionAbortedError)
+    producer.abort(18)  # The second time nothing happens.
+
+    producer, consumer = strait.DataPipe(4)
+    producer.write_whole(b"full")
+    consumer.abort()
+    with pytest.raises(strait.Aborted) as raised:
+        producer.write(b"more")
+    assert raised.value.reason == 0
+
+    # A call of another thread that waits on the end is ended first.
+    producer, consumer = strait.DataPipe(4)
+    errors = []
+
+    def read():
+        try:
+            consumer.read()
+        except strait.StraitError as error:
+            errors.append(type(error))
+
+    reading = thread(read)
+    consumer.abort(3)
+    reading.join(LONG)
+    assert errors == [strait.Closed]
+    with pytest.raises(strait.Aborted):
+        producer.write(b"more")
+
+
 def test_more_than_the_buffer_goes_through_a_data_pipe():
     data = os.urandom(1 << 20)
     producer, consumer = strait.DataPipe(1 << 14)

@@ -103,6 +103,10 @@ public:
         return room;
     }
 
+    // Aborts the stream: the consumer reads everything written before, and then fails with STRAIT_ABORTED; its
+    // Error::details().asked is the reason. Empties this object.
+    void abort(std::uint32_t reason) noexcept { strait_producer_abort(producer_.release(), reason); }
+
     std::size_t capacity() const noexcept { return strait_producer_capacity(producer_.get()); }
     std::size_t element() const noexcept { return strait_producer_element(producer_.get()); }
     explicit operator bool() const noexcept { return producer_.get() != nullptr; }
@@ -149,6 +153,10 @@ public:
     result<std::size_t> available() const {
         return count([&](auto *count) { return strait_consumer_available(consumer_.get(), count); });
     }
+
+    // Closes the end with a reason: the producer's writes fail with STRAIT_ABORTED; their Error::details().asked is the
+    // reason. Empties this object.
+    void abort(std::uint32_t reason) noexcept { strait_consumer_abort(consumer_.release(), reason); }
 
     std::size_t capacity() const noexcept { return strait_consumer_capacity(consumer_.get()); }
     std::size_t element() const noexcept { return strait_consumer_element(consumer_.get()); }

@@ -148,6 +148,9 @@ enum strait_status
     // A signal has ended the wait, after `strait_signals_begin`. The function has done nothing and may be called
     // again.
     STRAIT_SIGNALLED = 43,
+    // The other end of the data pipe was closed with a reason, by `strait_producer_abort` or `strait_consumer_abort`; the
+    // stream is incomplete. `strait_last_error` has the reason.
+    STRAIT_ABORTED = 44,
 };
 #ifndef __cplusplus
 #if __STDC_VERSION__ >= 202311L
@@ -230,6 +233,7 @@ typedef struct strait_error {
     // * `STRAIT_TOO_MANY_HANDLES`: handles of the message.
     // * `STRAIT_HANDLES_LOST`: descriptors that were sent with the message.
     // * `STRAIT_WRONG_SERVER`: the uid of the user that listens in place of the expected user.
+    // * `STRAIT_ABORTED`: the reason; 2^32 − 1 if a panic of a Rust program dropped the producer.
     uint64_t asked;
     // The limit; otherwise 0. By `status`:
     //
@@ -767,11 +771,18 @@ strait_status strait_pipe_new(size_t capacity,
 // block.
 void strait_producer_free(struct strait_producer *producer);
 
+// Aborts the stream, and frees its writing end. The consumer reads everything written before; then its reading
+// functions fail with `STRAIT_ABORTED`, and `strait_last_error` has `reason`. The program defines the meaning of the
+// number. Room from `strait_producer_begin` becomes invalid, and its bytes are not written. Ignores `NULL`. Does not
+// block.
+void strait_producer_abort(struct strait_producer *producer,
+                           uint32_t reason);
+
 // Writes as many bytes as there is room for, at least one element; waits for room until the deadline. `written`
 // receives the number of bytes: less than `len` if there was not enough room for all.
 //
-// Fails with `STRAIT_PEER_CLOSED` if the consumer is gone, with `STRAIT_NOT_ELEMENTS` if `len` is less than an
-// element, and with `STRAIT_IN_USE` while room from `strait_producer_begin` is held.
+// Fails with `STRAIT_PEER_CLOSED` if the consumer is gone, with `STRAIT_ABORTED` if it was closed with a reason, with
+// `STRAIT_NOT_ELEMENTS` if `len` is less than an element, and with `STRAIT_IN_USE` while room from `strait_producer_begin` is held.
 strait_status strait_producer_write(const struct strait_producer *producer,
                                     const void *bytes,
                                     size_t len,
@@ -822,11 +833,17 @@ size_t strait_producer_element(const struct strait_producer *producer);
 // not block.
 void strait_consumer_free(struct strait_consumer *consumer);
 
+// Frees a reading end and tells the producer the reason: its writing functions fail with `STRAIT_ABORTED`, where they
+// would fail with `STRAIT_PEER_CLOSED` after `strait_consumer_free`, and `strait_last_error` has `reason`. The program
+// defines the meaning of the number. Bytes from `strait_consumer_begin` become invalid. Ignores `NULL`. Does not block.
+void strait_consumer_abort(struct strait_consumer *consumer,
+                           uint32_t reason);
+
 // Reads the available bytes, at least one element; waits for an element until the deadline. `count` receives the
 // number of bytes: 0 at the end of the stream.
 //
-// Fails with `STRAIT_PEER_CLOSED` if the producer's process died and everything written was read, with
-// `STRAIT_NOT_ELEMENTS` if the buffer is shorter than an element, and with `STRAIT_IN_USE` while bytes from
+// If everything written was read, fails with `STRAIT_ABORTED` if the producer has aborted the stream, and with
+// `STRAIT_PEER_CLOSED` if the producer's process died. Fails with `STRAIT_NOT_ELEMENTS` if the buffer is shorter than an element, and with `STRAIT_IN_USE` while bytes from
 // `strait_consumer_begin` are held.
 strait_status strait_consumer_read(const struct strait_consumer *consumer,
                                    void *buffer,

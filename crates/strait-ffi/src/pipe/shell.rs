@@ -262,6 +262,28 @@ pub(super) unsafe fn free<H: Held>(pointer: *mut H) {
     }
 }
 
+/// Frees an end by `close`, which gets the end and `reason`. Ignores `NULL`.
+///
+/// # Safety
+/// As [`free`].
+pub(super) unsafe fn abort<H: Held>(pointer: *mut H, reason: u32, close: impl FnOnce(H::End, u32)) {
+    if !pointer.is_null() {
+        call_or((), || {
+            // SAFETY: the caller's promise.
+            let held = unsafe { Box::from_raw(pointer) };
+            // Room or bytes that are held keep the end.
+            let begun = held.shell().begun().take();
+            drop(begun);
+            // SAFETY: the caller has given the object up, so the end has no user.
+            let end = unsafe { &mut *held.shell().end.get() }.take();
+            // An end that was sent is not there.
+            if let Some(end) = end.and_then(Arc::into_inner) {
+                close(end, reason);
+            }
+        });
+    }
+}
+
 /// Returns the sizes in bytes of an element and of the buffer; zeroes for `NULL`.
 ///
 /// # Safety

@@ -58,6 +58,62 @@ static void some_and_whole(void) {
     strait_producer_free(producer);
 }
 
+/* Asserts that `status` is STRAIT_ABORTED with this reason. */
+static void aborted(strait_status status, uint32_t reason) {
+    strait_error error;
+    char text[200];
+    IS(STRAIT_ABORTED, status);
+    strait_last_error(&error);
+    CHECK(error.status == STRAIT_ABORTED && error.asked == reason);
+    CHECK(strait_last_error_text(text, sizeof text) > 0 && strstr(text, "aborted") != NULL);
+}
+
+static void aborts(void) {
+    strait_producer *producer;
+    strait_consumer *consumer;
+    strait_channel *one, *other;
+    strait_handle handle;
+    char out[16];
+    void *room;
+    const void *bytes;
+    size_t count;
+    OK(strait_pipe_new(8, 1, &producer, &consumer));
+    OK(strait_producer_write_whole(producer, "part", 4, STRAIT_NOW));
+    strait_producer_abort(producer, 17);
+    OK(strait_consumer_read(consumer, out, sizeof out, &count, soon()));
+    CHECK(count == 4 && memcmp(out, "part", 4) == 0);
+    aborted(strait_consumer_read(consumer, out, sizeof out, &count, soon()), 17);
+    CHECK(count == 0);
+    aborted(strait_consumer_begin(consumer, &bytes, &count, STRAIT_NOW), 17);
+    strait_consumer_free(consumer);
+
+    /* Room that is held does not keep the end, and its bytes are not written. */
+    OK(strait_pipe_new(8, 1, &producer, &consumer));
+    OK(strait_producer_begin(producer, &room, &count, STRAIT_NOW));
+    strait_producer_abort(producer, 0);
+    aborted(strait_consumer_read(consumer, out, sizeof out, &count, soon()), 0);
+    strait_consumer_free(consumer);
+
+    OK(strait_pipe_new(8, 1, &producer, &consumer));
+    OK(strait_producer_write_whole(producer, "12345678", 8, STRAIT_NOW));
+    OK(strait_consumer_begin(consumer, &bytes, &count, STRAIT_NOW));
+    strait_consumer_abort(consumer, UINT32_MAX);
+    aborted(strait_producer_write(producer, "9", 1, &count, soon()), UINT32_MAX);
+    strait_producer_free(producer);
+
+    /* An end that was sent belongs to its receiver. */
+    OK(strait_pipe_new(8, 1, &producer, &consumer));
+    OK(strait_channel_pair(NULL, &one, &other));
+    handle = strait_handle_from_producer(producer);
+    OK(strait_sendv(one, NULL, 0, &handle, 1, STRAIT_NOW));
+    strait_producer_abort(NULL, 17);
+    strait_consumer_abort(NULL, 17);
+    IS(STRAIT_WOULD_BLOCK, strait_consumer_read(consumer, out, sizeof out, &count, STRAIT_NOW));
+    strait_consumer_free(consumer);
+    strait_channel_unref(one);
+    strait_channel_unref(other);
+}
+
 static void elements(void) {
     strait_producer *producer;
     strait_consumer *consumer;
@@ -465,6 +521,7 @@ int main(int argc, char **argv) {
     }
     for (int round = 0; round < 5; round++) {
         some_and_whole();
+        aborts();
         elements();
         in_place();
         the_end_of_a_stream_is_not_held();

@@ -9,8 +9,8 @@ __all__ = [
     "TooManyHandles", "BufferTooSmall", "NotElements", "OutOfRange", "BadHandle", "OwnChannel", "NotARegion",
     "NotASocket", "BadName", "HandlesLost", "NoDescriptors", "LimitReached", "System", "NoMemory", "BadPeer",
     "Refused", "NameTaken", "NobodyThere", "NoParent", "NoInvitation", "UnsafeDirectory", "WrongServer", "Forked",
-    "ReadOnly", "NotSealed", "StillMapped", "WorkerDied", "Finished", "CallError", "NotSent", "NotAnswered",
-    "OutcomeUnknown", "NotPlain", "Malformed",
+    "ReadOnly", "NotSealed", "StillMapped", "WorkerDied", "Finished", "Aborted", "CallError", "NotSent",
+    "NotAnswered", "OutcomeUnknown", "NotPlain", "Malformed",
 ]
 
 
@@ -206,6 +206,13 @@ class WorkerDied(StraitError, RuntimeError):
 
 class Finished(StraitError, BrokenPipeError):
     """This end of the data pipe has ended the stream."""
+
+
+class Aborted(StraitError, ConnectionAbortedError):
+    """The other end of the data pipe was closed with a reason. The stream is incomplete."""
+
+    reason: int = 0
+    """The number that the program at the other end gave; 2**32 - 1 if a panic of a Rust program dropped the producer."""
 
 
 class CallError(StraitError, RuntimeError):
