@@ -1,7 +1,7 @@
 //! The halves of an end: a sender and a receiver that each belong to one thread.
 
 use std::ffi::c_void;
-use std::ptr;
+use std::ptr::{self, NonNull};
 
 use libc::iovec;
 use strait::wait::Interest;
@@ -11,6 +11,7 @@ use crate::args;
 use crate::channel::{self, strait_channel};
 use crate::deadline::{strait_deadline, until};
 use crate::handle::strait_handle;
+use crate::in_place::strait_reservation;
 use crate::receive::{receive_all, receive_into, strait_message};
 use crate::send::{Sends, send_all, send_parts, strait_outgoing};
 use crate::status::{Failure, call, call_or, strait_status};
@@ -18,7 +19,108 @@ use crate::wait_set::{mode, set, strait_mode, strait_wait_set};
 
 /// The sending half of an end, which belongs to one thread at a time: see `strait_channel_split`.
 #[derive(Debug)]
-pub struct strait_sender(Sender);
+pub struct strait_sender(Sender, Loan);
+
+/// Whether a reservation borrows a sender.
+#[derive(Debug, Default)]
+struct Loan {
+    /// Whether there is such a reservation.
+    lent: bool,
+    /// Whether C code has freed the sender meanwhile. Then the end of the borrow frees it.
+    freed: bool,
+}
+
+/// A borrow of a sender by a reservation. Dropping it, after the reservation, ends the borrow.
+#[derive(Debug)]
+pub(crate) struct Lender(NonNull<strait_sender>);
+
+impl Drop for Lender {
+    fn drop(&mut self) {
+        // SAFETY: a sender that is lent is not freed. One thread at a time uses the sender and its reservation, as the
+        // header requires.
+        unsafe {
+            let loan = &mut (*self.0.as_ptr()).1;
+            loan.lent = false;
+            if loan.freed {
+                drop(Box::from_raw(self.0.as_ptr()));
+            }
+        }
+    }
+}
+
+/// Returns the sender to which C code points, for a call that uses it.
+///
+/// # Errors
+/// [`Failure::Invalid`] if `sender` is `NULL`; [`Failure::InUse`] while a reservation is held.
+///
+/// # Safety
+/// `sender` is `NULL`, or an object that no other thread uses during the function call.
+unsafe fn sending<'a>(sender: *mut strait_sender) -> Result<&'a mut strait_sender, Failure> {
+    // SAFETY: the caller's promise.
+    let sender = unsafe { half(sender, NO_SENDER) }?;
+    if sender.1.lent { Err(Failure::InUse) } else { Ok(sender) }
+}
+
+/// Makes a reservation of a sender by `reserve`. Returns the reservation, and the borrow of the sender.
+///
+/// # Errors
+/// The errors of [`sending`] and of `reserve`.
+///
+/// # Safety
+/// As for [`sending`]. The caller drops the reservation before the borrow.
+unsafe fn lend<T>(
+    sender: *mut strait_sender,
+    reserve: impl FnOnce(&'static mut Sender) -> Result<T, Error>,
+) -> Result<(T, Lender), Failure> {
+    // SAFETY: the caller's promise. While the sender is lent, no call uses it and it is not freed, so it outlives the
+    // reservation.
+    let strait_sender(half, loan) = unsafe { sending::<'static>(sender) }?;
+    let reserved = reserve(half)?;
+    loan.lent = true;
+    // Not null, since there is a sender.
+    NonNull::new(sender).map(|sender| (reserved, Lender(sender))).ok_or(Failure::Invalid(NO_SENDER))
+}
+
+/// Makes room for a message of `len` bytes over a sender, as `strait_reserve` does for an end. The thread that uses the
+/// sender commits or cancels the reservation; until then other functions fail with `STRAIT_IN_USE` for the sender.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_sender_reserve(
+    sender: *mut strait_sender,
+    len: usize,
+    reservation: *mut *mut strait_reservation,
+    deadline: strait_deadline,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid, and the object drops the reservation before the borrow.
+        unsafe {
+            let out = args::out(reservation, ptr::null_mut(), "reservation is NULL")?;
+            let (room, lender) = lend(sender, |half| half.reserve(len, until(deadline)))?;
+            *out = strait_reservation::lent(room, lender);
+        }
+        Ok(())
+    })
+}
+
+/// Makes memory for a message of `len` bytes that is sealed when sent, over a sender, as `strait_reserve_sealed` does for
+/// an end. The thread that uses the sender commits or cancels the reservation; until then other functions fail with
+/// `STRAIT_IN_USE` for the sender.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_sender_reserve_sealed(
+    sender: *mut strait_sender,
+    len: usize,
+    reservation: *mut *mut strait_reservation,
+    deadline: strait_deadline,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid, and the object drops the reservation before the borrow.
+        unsafe {
+            let out = args::out(reservation, ptr::null_mut(), "reservation is NULL")?;
+            let (room, lender) = lend(sender, |half| half.reserve_sealed(len))?;
+            *out = strait_reservation::lent_sealed(room, deadline, lender);
+        }
+        Ok(())
+    })
+}
 
 /// The receiving half of an end, which belongs to one thread at a time: see `strait_channel_split`.
 #[derive(Debug)]
@@ -88,7 +190,7 @@ pub unsafe extern "C" fn strait_channel_split(
         // SAFETY: the reference was the caller's, who gives it up.
         unsafe { channel::release(channel) };
         let (sending, receiving) = end.split();
-        *sender = Box::into_raw(Box::new(strait_sender(sending)));
+        *sender = Box::into_raw(Box::new(strait_sender(sending, Loan::default())));
         *receiver = Box::into_raw(Box::new(strait_receiver(receiving)));
         Ok(())
     })
@@ -107,7 +209,7 @@ pub unsafe extern "C" fn strait_sender_join(
         // SAFETY: the header requires the pointers to be valid.
         let channel = unsafe {
             let channel = args::out(channel, ptr::null_mut(), "channel is NULL")?;
-            half(sender, NO_SENDER)?;
+            self::sending(sender)?;
             half(receiver, NO_RECEIVER)?;
             channel
         };
@@ -138,7 +240,7 @@ pub unsafe extern "C" fn strait_sender_send(
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
-        let (sender, bytes) = unsafe { (half(sender, NO_SENDER)?, args::bytes(bytes.cast(), len)?) };
+        let (sender, bytes) = unsafe { (sending(sender)?, args::bytes(bytes.cast(), len)?) };
         sender.0.send_by(bytes, until(deadline)).map_err(|failed| failed.error.into())
     })
 }
@@ -156,7 +258,7 @@ pub unsafe extern "C" fn strait_sender_sendv(
     call(|| {
         // SAFETY: the header requires all the pointers to be valid.
         unsafe {
-            let mut sender = half(sender, NO_SENDER)?;
+            let mut sender = sending(sender)?;
             send_parts(&mut sender, strait_outgoing { parts, part_count, handles, handle_count }, deadline)
         }
     })
@@ -172,7 +274,7 @@ pub unsafe extern "C" fn strait_sender_send_many(
     deadline: strait_deadline,
 ) -> strait_status {
     // SAFETY: the header requires all the pointers to be valid.
-    unsafe { send_all(|| half(sender, NO_SENDER), messages, count, sent, deadline) }
+    unsafe { send_all(|| sending(sender), messages, count, sent, deadline) }
 }
 
 /// Receives the next message into `message`, as `strait_recv` does.
@@ -235,8 +337,14 @@ pub unsafe extern "C" fn strait_receiver_recv_many(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_sender_free(sender: *mut strait_sender) {
     if !sender.is_null() {
-        // SAFETY: the object came from `strait_channel_split`, and the caller gives it up.
-        call_or((), || drop(unsafe { Box::from_raw(sender) }));
+        // SAFETY: the object came from `strait_channel_split`, and the caller gives it up. If it is lent, the end of the
+        // borrow frees it.
+        call_or((), || unsafe {
+            match &mut (*sender).1 {
+                loan if loan.lent => loan.freed = true,
+                _ => drop(Box::from_raw(sender)),
+            }
+        });
     }
 }
 
@@ -307,7 +415,7 @@ pub unsafe extern "C" fn strait_wait_set_add_sender(
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
-        let (set, sender) = unsafe { (self::set(set)?, half(sender, NO_SENDER)?) };
+        let (set, sender) = unsafe { (self::set(set)?, sending(sender)?) };
         Ok(set.waits().add(&sender.0, key, Interest::Writable, self::mode(mode)?)?)
     })
 }
@@ -323,8 +431,23 @@ pub unsafe extern "C" fn strait_wait_set_modify_sender(
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
-        let (set, sender) = unsafe { (self::set(set)?, half(sender, NO_SENDER)?) };
+        let (set, sender) = unsafe { (self::set(set)?, sending(sender)?) };
         Ok(set.waits().modify(&sender.0, key, Interest::Writable, self::mode(mode)?)?)
+    })
+}
+
+/// Arms a sender of the set for one event: that the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread may
+/// succeed now, as `strait_wait_set_await_room` does for an end. `strait_wait_set_modify_sender` ends the wait for room.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_wait_set_await_room_sender(
+    set: *const strait_wait_set,
+    sender: *mut strait_sender,
+    key: u64,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (set, sender) = unsafe { (self::set(set)?, sending(sender)?) };
+        Ok(set.waits().await_room(&sender.0, key)?)
     })
 }
 
@@ -336,7 +459,7 @@ pub unsafe extern "C" fn strait_wait_set_remove_sender(
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
-        let (set, sender) = unsafe { (self::set(set)?, half(sender, NO_SENDER)?) };
+        let (set, sender) = unsafe { (self::set(set)?, sending(sender)?) };
         Ok(set.waits().remove(&sender.0)?)
     })
 }

@@ -4,13 +4,14 @@
 use std::ffi::c_void;
 use std::ptr;
 
-use strait::Handle;
 use strait::bindings::{recv_in_place, reserve, reserve_sealed};
 use strait::view::{InPlace, Reservation, SealedReservation};
+use strait::{Handle, SendError};
 
 use crate::args;
 use crate::channel::{Pin, enter, shell, strait_channel};
 use crate::deadline::{strait_deadline, until};
+use crate::halves::Lender;
 use crate::handle::{Lent, strait_handle};
 use crate::receive::Taken;
 use crate::status::{Failure, call, call_or, strait_status};
@@ -20,6 +21,28 @@ use crate::status::{Failure, call, call_or, strait_status};
 #[derive(Debug)]
 pub struct strait_reservation {
     room: Room,
+    /// The borrow of the sender that made the reservation; `None` for that of an end. Dropped after the room.
+    lender: Option<Lender>,
+}
+
+impl strait_reservation {
+    fn give(room: Room, lender: Option<Lender>) -> *mut Self {
+        Box::into_raw(Box::new(Self { room, lender }))
+    }
+
+    /// Returns a new object for C code, which owns a reservation of a sender and the borrow of the sender.
+    pub(crate) fn lent(room: Reservation<'static>, lender: Lender) -> *mut Self {
+        Self::give(Room::Lent(room), Some(lender))
+    }
+
+    /// Returns a new object for C code, which owns a reservation of a sender and the borrow of the sender.
+    pub(crate) fn lent_sealed(
+        room: SealedReservation<'static>,
+        deadline: strait_deadline,
+        lender: Lender,
+    ) -> *mut Self {
+        Self::give(Room::LentSealed { room, deadline }, Some(lender))
+    }
 }
 
 /// The memory of a reservation.
@@ -29,14 +52,63 @@ enum Room {
     Warm(Reservation<'static, Pin>),
     /// Fresh memory that is sealed when sent; the send must succeed before the deadline.
     Sealed { room: SealedReservation<'static, Pin>, deadline: strait_deadline },
+    /// Room in the ring or in the pool, over a sender.
+    Lent(Reservation<'static>),
+    /// Fresh memory that is sealed when sent over a sender.
+    LentSealed { room: SealedReservation<'static>, deadline: strait_deadline },
 }
 
 impl Room {
-    /// Returns the pin that keeps the end.
-    fn pin(&self) -> &Pin {
+    /// Returns the address of the end that is kept, for comparison with other ends; null for a sender.
+    fn shell(&self) -> *const strait_channel {
         match self {
-            Self::Warm(room) => room.kept(),
-            Self::Sealed { room, .. } => room.kept(),
+            Self::Warm(room) => room.kept().shell(),
+            Self::Sealed { room, .. } => room.kept().shell(),
+            Self::Lent(_) | Self::LentSealed { .. } => ptr::null(),
+        }
+    }
+
+    /// Returns the memory and its length in bytes.
+    fn memory(&mut self) -> (*mut c_void, usize) {
+        match self {
+            Self::Warm(room) => (room.as_uninit_mut().as_mut_ptr().cast(), room.len()),
+            Self::Lent(room) => (room.as_uninit_mut().as_mut_ptr().cast(), room.len()),
+            Self::Sealed { room, .. } => (room.bytes().as_mut_ptr().cast(), room.bytes().len()),
+            Self::LentSealed { room, .. } => (room.bytes().as_mut_ptr().cast(), room.bytes().len()),
+        }
+    }
+
+    fn len(&mut self) -> usize {
+        match self {
+            Self::Warm(room) => room.len(),
+            Self::Lent(room) => room.len(),
+            Self::Sealed { .. } | Self::LentSealed { .. } => self.memory().1,
+        }
+    }
+
+    fn is_sealed(&self) -> bool {
+        matches!(self, Self::Sealed { .. } | Self::LentSealed { .. })
+    }
+
+    /// Sends the first `len` bytes with `handles`.
+    fn commit(self, len: usize, handles: Vec<Handle>) -> Result<(), SendError> {
+        fn warm<K>(mut room: Reservation<'_, K>, len: usize, handles: Vec<Handle>) -> Result<(), SendError> {
+            handles.into_iter().for_each(|handle| room.handle(handle));
+            room.commit_first(len)
+        }
+        fn sealed<K>(
+            mut room: SealedReservation<'_, K>,
+            deadline: strait_deadline,
+            handles: Vec<Handle>,
+        ) -> Result<(), SendError> {
+            handles.into_iter().for_each(|handle| room.handle(handle));
+            room.commit(until(deadline))
+        }
+        match self {
+            Self::Warm(room) => warm(room, len, handles),
+            Self::Lent(room) => warm(room, len, handles),
+            Self::Sealed { room, deadline } => sealed(room, deadline, handles),
+            Self::LentSealed { room, deadline } => sealed(room, deadline, handles),
         }
     }
 }
@@ -61,7 +133,7 @@ pub unsafe extern "C" fn strait_reserve(
         };
         let room = reserve(shell.enter()?.pin(), len, until(deadline)).map_err(|error| shell.failure(error))?;
         room.kept().hold();
-        *out = Box::into_raw(Box::new(strait_reservation { room: Room::Warm(room) }));
+        *out = strait_reservation::give(Room::Warm(room), None);
         Ok(())
     })
 }
@@ -88,7 +160,7 @@ pub unsafe extern "C" fn strait_reserve_sealed(
         };
         let room = reserve_sealed(shell.enter()?.pin(), len)?;
         room.kept().hold();
-        *out = Box::into_raw(Box::new(strait_reservation { room: Room::Sealed { room, deadline } }));
+        *out = strait_reservation::give(Room::Sealed { room, deadline }, None);
         Ok(())
     })
 }
@@ -100,10 +172,7 @@ pub unsafe extern "C" fn strait_reserve_sealed(
 pub unsafe extern "C" fn strait_reservation_data(reservation: *mut strait_reservation) -> *mut c_void {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
     let Some(reservation) = (unsafe { reservation.as_mut() }) else { return ptr::null_mut() };
-    call_or(ptr::null_mut(), || match &mut reservation.room {
-        Room::Warm(room) => room.as_uninit_mut().as_mut_ptr().cast(),
-        Room::Sealed { room, .. } => room.bytes().as_mut_ptr().cast(),
-    })
+    call_or(ptr::null_mut(), || reservation.room.memory().0)
 }
 
 /// Sends the first `len` bytes of the reserved memory as a message, with handles.
@@ -128,31 +197,18 @@ pub unsafe extern "C" fn strait_reservation_commit(
             return Err(Failure::Invalid("reservation is NULL"));
         }
         // SAFETY: the object came from `strait_reserve`, and the caller gives it up.
-        let strait_reservation { mut room } = *unsafe { Box::from_raw(reservation) };
+        let strait_reservation { mut room, lender: _lender } = *unsafe { Box::from_raw(reservation) };
         // SAFETY: the header requires both pointers to be valid.
-        let mut lent = unsafe { Lent::new(handles, handle_count, room.pin().shell()) }?;
-        let reserved = match &mut room {
-            Room::Warm(room) => room.len(),
-            Room::Sealed { room, .. } => room.bytes().len(),
-        };
-        if len > reserved || len < reserved && matches!(room, Room::Sealed { .. }) {
+        let mut lent = unsafe { Lent::new(handles, handle_count, room.shell()) }?;
+        let reserved = room.len();
+        if len > reserved || len < reserved && room.is_sealed() {
             return Err(Failure::Invalid(
                 "len is more than was reserved; for a sealed message it must be as much as was reserved",
             ));
         }
         let taken: Vec<Handle> = lent.take()?;
         let count = taken.len();
-        let committed = match room {
-            Room::Warm(mut room) => {
-                taken.into_iter().for_each(|handle| room.handle(handle));
-                room.commit_first(len)
-            }
-            Room::Sealed { mut room, deadline } => {
-                taken.into_iter().for_each(|handle| room.handle(handle));
-                room.commit(until(deadline))
-            }
-        };
-        match committed {
+        match room.commit(len, taken) {
             Ok(()) => lent.sent(),
             Err(failed) => {
                 lent.give_back(failed.handles, count);

@@ -1,16 +1,18 @@
 //! The peer of a channel, the counters of an end, and the limits and usage of resources that this process holds for
 //! peers.
 
+use std::collections::HashSet;
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::IntoRawFd;
 use std::sync::{Mutex, PoisonError};
 
 use strait::bindings::PerProcess;
-use strait::quota::{BadPeer, Level, Resource};
+use strait::quota::{BadPeer, Level, Reported, Resource};
 use strait::{Error, Peer};
 
 use crate::args;
 use crate::channel::{enter, strait_channel};
+use crate::receive::strait_message;
 use crate::status::{Failure, call, call_or, failed, strait_status};
 
 /// The process at the other end, as the kernel describes it; no field comes from the process itself. Numbers are as
@@ -62,6 +64,163 @@ pub unsafe extern "C" fn strait_channel_peer_pidfd(channel: *const strait_channe
         Ok(())
     })
 }
+
+/// The queued messages of an end, and whether there is room to send.
+#[repr(C)]
+#[derive(Clone, Copy, Debug, Default)]
+pub struct strait_channel_state {
+    /// Number of messages that can be received now.
+    pub messages: u64,
+    /// Number of bytes in the messages that can be received now.
+    pub bytes: u64,
+    /// Number of messages that have arrived at this end since this process has it, received or not. The number only
+    /// grows, so two calls tell whether a message arrived in between.
+    pub arrived: u64,
+    /// 1 if a small message with one descriptor can be sent now without blocking, or if a send would fail at once.
+    pub has_room: u32,
+    /// 1 if nothing more will come: the other end is closed, or its process is dead or a bad peer. Messages that were
+    /// sent before can still be received.
+    pub peer_closed: u32,
+    /// Reserved; always zero.
+    pub reserved: [u64; 4],
+}
+
+/// Writes the state of an end to `state`: how much is queued to be received, whether there is room to send, and whether
+/// the other end is closed. Receives nothing and does not block.
+///
+/// Fails with `STRAIT_WOULD_BLOCK` if another thread waits for a message or for room, or holds a view or a reservation;
+/// and with `STRAIT_LIMIT_REACHED` or `STRAIT_NO_MEMORY` if the messages in a ring that was just replaced cannot be
+/// stored: receive, then ask again.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_status(
+    channel: *const strait_channel,
+    state: *mut strait_channel_state,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires both pointers to be valid.
+        let (out, using) =
+            unsafe { (args::out(state, strait_channel_state::default(), "state is NULL")?, enter(channel)?) };
+        let state = using.channel().status()?;
+        *out = strait_channel_state {
+            messages: state.messages,
+            bytes: state.bytes,
+            arrived: state.arrived,
+            has_room: state.has_room.into(),
+            peer_closed: state.peer_closed.into(),
+            reserved: [0; 4],
+        };
+        Ok(())
+    })
+}
+
+/// The result of reporting a bad peer: what happened to the link to it.
+pub type strait_reported = u32;
+
+/// The report closed the link to the process, and with the link every channel over it, on both sides.
+pub const STRAIT_REPORTED_CLOSED: strait_reported = 0;
+/// The report closed no link: it had been closed before, or there is no such process.
+pub const STRAIT_REPORTED_GONE: strait_reported = 1;
+/// The report closed no link, because the message was sent from within this process: close the channel.
+pub const STRAIT_REPORTED_WITHIN: strait_reported = 2;
+/// The report closed no link, because the message had been queued at an end when that end was sent to this process: one
+/// process wrote the message and another one sent the end. Close the channel.
+pub const STRAIT_REPORTED_BROUGHT: strait_reported = 3;
+
+/// Reports the process at the other end as a bad peer, for the given reason: an invalid message, for example. Closes the
+/// link to that process and every channel over the link, as if the peer had broken the library's own protocol; this end
+/// always ends. Later functions on it fail with `STRAIT_BAD_PEER`, and their text names `reason`. The function of
+/// `strait_on_bad_peer` is called; the peer gets `STRAIT_PEER_CLOSED`.
+///
+/// `reported` receives what happened to the link; it may be `NULL`. `reason` is a text in UTF-8, of which the library
+/// keeps a copy for the life of the process: give one of a few texts. The text of a program that gives more than 1,024
+/// different reasons is replaced. Does not block.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_channel_report_bad(
+    channel: *const strait_channel,
+    reason: *const c_char,
+    reported: *mut strait_reported,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires the pointers to be valid.
+        let (using, reason) = unsafe { (enter(channel)?, self::reason(reason)?) };
+        let result = using.channel().report_bad(reason);
+        // SAFETY: the header requires the pointer to be valid.
+        unsafe { store(reported, result) };
+        Ok(())
+    })
+}
+
+/// Reports that the sender of a received message is a bad peer, as `strait_channel_report_bad` does, for a part of a
+/// program that has the message and not the channel. Closes the link over which the message came. `reported` may be
+/// `NULL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_message_report_bad(
+    message: *const strait_message,
+    reason: *const c_char,
+    reported: *mut strait_reported,
+) -> strait_status {
+    call(|| {
+        // SAFETY: the header requires the pointers to be valid.
+        let (message, reason) = unsafe { (args::reference(message, "message is NULL")?, self::reason(reason)?) };
+        let result = message.report_bad(reason);
+        // SAFETY: the header requires the pointer to be valid.
+        unsafe { store(reported, result) };
+        Ok(())
+    })
+}
+
+/// Stores `result` at `reported`, unless that is `NULL`.
+///
+/// # Safety
+/// `reported` is `NULL`, or the caller may write to it.
+unsafe fn store(reported: *mut strait_reported, result: Reported) {
+    let result = match result {
+        Reported::Closed => STRAIT_REPORTED_CLOSED,
+        Reported::Within => STRAIT_REPORTED_WITHIN,
+        Reported::Brought => STRAIT_REPORTED_BROUGHT,
+        _ => STRAIT_REPORTED_GONE,
+    };
+    if !reported.is_null() {
+        // SAFETY: the caller's promise.
+        unsafe { reported.write(result) };
+    }
+}
+
+/// Returns the reason of a report as a text that lives as long as the process.
+///
+/// # Errors
+/// [`Failure::Invalid`] if the text is `NULL` or not UTF-8.
+///
+/// # Safety
+/// `text` is `NULL`, or leads to a text that ends with a zero byte.
+unsafe fn reason(text: *const c_char) -> Result<&'static str, Failure> {
+    if text.is_null() {
+        return Err(Failure::Invalid("reason is NULL"));
+    }
+    // SAFETY: the caller's promise.
+    let text = unsafe { std::ffi::CStr::from_ptr(text) };
+    let text = text.to_str().map_err(|_| Failure::Invalid("reason is not UTF-8"))?;
+    Ok(kept(text))
+}
+
+/// Returns a copy of `text` that lives as long as the process. After [`MOST_REASONS`] different texts, returns another
+/// text instead.
+fn kept(text: &str) -> &'static str {
+    static REASONS: PerProcess<Mutex<HashSet<&'static str>>> = PerProcess::new(Mutex::default);
+    let mut reasons = REASONS.get().lock().unwrap_or_else(PoisonError::into_inner);
+    if let Some(known) = reasons.get(text) {
+        return known;
+    }
+    if reasons.len() >= MOST_REASONS {
+        return "the program has reported the peer";
+    }
+    let copy: &'static str = Box::leak(text.to_owned().into_boxed_str());
+    reasons.insert(copy);
+    copy
+}
+
+/// The greatest number of different reasons of which the library keeps a copy.
+const MOST_REASONS: usize = 1024;
 
 /// Counters of one end of a channel since the end was made.
 #[repr(C)]

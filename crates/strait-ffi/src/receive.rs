@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use strait::quota::Reported;
 use strait::{Handle, Message, Received};
 
 use crate::args;
@@ -116,6 +117,14 @@ impl strait_message {
 
     /// Closes the handles that were not taken, and returns the message, to receive into.
     #[inline]
+    /// Reports the sender of the message as a bad peer.
+    pub(crate) fn report_bad(&self, reason: &'static str) -> Reported {
+        match &self.received {
+            Some(received) => received.report_bad(reason),
+            None => self.message.report_bad(reason),
+        }
+    }
+
     pub(crate) fn emptied(&mut self) -> &mut Message {
         self.clear();
         &mut self.message

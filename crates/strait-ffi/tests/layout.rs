@@ -65,6 +65,7 @@ fn assertions() -> String {
             messages_sent, bytes_sent, messages_received, bytes_received, wake_ups, sleeps, out_of_line, pool_hits, grown,
             stalls, limits_reached, reserved,
         }
+        strait_channel_state { messages, bytes, arrived, has_room, peer_closed, reserved }
         strait_level { held, limit, reached }
         strait_usage { peer, user, processes, idle_wake_ups, pauses, uid, has_uid }
         strait_bad_peer { peer, reason, link_lost, reserved }
@@ -92,6 +93,7 @@ fn assertions() -> String {
         STRAIT_MAX_PARTS STRAIT_MAX_MESSAGES STRAIT_MAX_HANDLES STRAIT_MAX_MESSAGE STRAIT_INHERITANCE_LEN
         STRAIT_READABLE STRAIT_WRITABLE STRAIT_HAS_MOVED STRAIT_LEVEL STRAIT_ONE_SHOT
         STRAIT_MEMORY STRAIT_MAPPINGS STRAIT_DESCRIPTORS STRAIT_LANES STRAIT_QUEUED_BYTES STRAIT_QUEUED_MESSAGES STRAIT_REGIONS
+        STRAIT_REPORTED_CLOSED STRAIT_REPORTED_GONE STRAIT_REPORTED_WITHIN STRAIT_REPORTED_BROUGHT
     };
     all += "ASSERT(sizeof(strait_status) == 4);\nint nothing(void);\nint nothing(void) { return 0; }\n";
     all

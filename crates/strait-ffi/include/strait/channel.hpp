@@ -16,7 +16,15 @@ struct Halves;
 
 using Peer = strait_peer;
 using Counters = strait_counters;
+using ChannelState = strait_channel_state;
 using Usage = strait_usage;
+// What became of the link to a process that was reported as a bad peer.
+enum class Reported : strait_reported {
+    closed = STRAIT_REPORTED_CLOSED,
+    gone = STRAIT_REPORTED_GONE,
+    within = STRAIT_REPORTED_WITHIN,
+    brought = STRAIT_REPORTED_BROUGHT,
+};
 // The sizes of the next message, before it is received.
 using MessageInfo = strait_message_info;
 
@@ -117,6 +125,15 @@ public:
         return {static_cast<const char *>(strait_message_bytes(message_.get())), size()};
     }
     std::size_t size() const noexcept { return strait_message_len(message_.get()); }
+
+    // Reports the sender of the message as a bad peer, as Channel::report_bad does.
+    result<Reported> report_bad(const char *reason) const {
+        strait_reported reported = 0;
+        if (const auto status = strait_message_report_bad(message_.get(), reason, &reported); status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return static_cast<Reported>(reported);
+    }
 
     // Takes the handles, in the order in which they were sent; none if they were taken before.
     result<std::vector<Handle>> take_handles() {
@@ -382,6 +399,19 @@ public:
             return Error::last(status);
         }
         return Fd(fd);
+    }
+    // Returns how much is queued to be received, whether there is room to send, and whether the other end is closed.
+    result<ChannelState> status() const {
+        return get<ChannelState>([this](auto *out) { return strait_channel_status(channel_.get(), out); });
+    }
+    // Reports the process at the other end as a bad peer, and ends this channel. The library keeps a copy of `reason` for
+    // the life of the process: give one of a few texts.
+    result<Reported> report_bad(const char *reason) const {
+        strait_reported reported = 0;
+        if (const auto status = strait_channel_report_bad(channel_.get(), reason, &reported); status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return static_cast<Reported>(reported);
     }
     result<Counters> counters() const {
         return get<Counters>([this](auto *out) { return strait_channel_counters(channel_.get(), out); });

@@ -42,6 +42,16 @@ public:
         return detail::done(strait_sender_send_many(sender_.get(), row.data(), row.size(), &sent, deadline.get()));
     }
 
+    // Makes room for a message of `size` bytes. The deadline also applies to the commit. The sender must outlive the
+    // reservation; until its end, other calls on the sender fail with STRAIT_IN_USE.
+    result<Reservation> reserve(std::size_t size, Deadline deadline = Deadline::never()) {
+        return room(strait_sender_reserve, size, deadline);
+    }
+    // Makes memory for a message of `size` bytes that no process can change once it is sent.
+    result<Reservation> reserve_sealed(std::size_t size, Deadline deadline = Deadline::never()) {
+        return room(strait_sender_reserve_sealed, size, deadline);
+    }
+
     // Makes the end again of which this object and `receiver` are the halves. If this succeeds, it takes both. Fails with
     // STRAIT_INVALID_ARGUMENT if they belong to different ends.
     inline result<Channel> join(Receiver &&receiver) &&;
@@ -51,6 +61,14 @@ public:
     strait_sender *release() noexcept { return sender_.release(); }
 
 private:
+    template <class Reserve> result<Reservation> room(Reserve make, std::size_t size, Deadline deadline) {
+        strait_reservation *made = nullptr;
+        if (const auto status = make(sender_.get(), size, &made, deadline.get()); status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return Reservation(made, size);
+    }
+
     detail::Owned<strait_sender, strait_sender_free> sender_;
 };
 

@@ -448,6 +448,27 @@ typedef struct strait_listening {
 // A function that is called for each name.
 typedef void (*strait_tell_name)(const struct strait_listening *name, void *context);
 
+// The queued messages of an end, and whether there is room to send.
+typedef struct strait_channel_state {
+    // Number of messages that can be received now.
+    uint64_t messages;
+    // Number of bytes in the messages that can be received now.
+    uint64_t bytes;
+    // Number of messages that have arrived at this end since this process has it, received or not. The number only
+    // grows, so two calls tell whether a message arrived in between.
+    uint64_t arrived;
+    // 1 if a small message with one descriptor can be sent now without blocking, or if a send would fail at once.
+    uint32_t has_room;
+    // 1 if nothing more will come: the other end is closed, or its process is dead or a bad peer. Messages that were
+    // sent before can still be received.
+    uint32_t peer_closed;
+    // Reserved; always zero.
+    uint64_t reserved[4];
+} strait_channel_state;
+
+// The result of reporting a bad peer: what happened to the link to it.
+typedef uint32_t strait_reported;
+
 // Counters of one end of a channel since the end was made.
 typedef struct strait_counters {
     // Number of messages that this end has sent.
@@ -602,6 +623,19 @@ typedef uint32_t strait_phase;
 
 // `STRAIT_ONE_SHOT`: the event is reported once, to one thread, and not again before `strait_wait_set_modify`.
 #define STRAIT_ONE_SHOT 1
+
+// The report closed the link to the process, and with the link every channel over it, on both sides.
+#define STRAIT_REPORTED_CLOSED 0
+
+// The report closed no link: it had been closed before, or there is no such process.
+#define STRAIT_REPORTED_GONE 1
+
+// The report closed no link, because the message was sent from within this process: close the channel.
+#define STRAIT_REPORTED_WITHIN 2
+
+// The report closed no link, because the message had been queued at an end when that end was sent to this process: one
+// process wrote the message and another one sent the end. Close the channel.
+#define STRAIT_REPORTED_BROUGHT 3
 
 // Bytes of the peer's memory that are mapped in this process.
 #define STRAIT_MEMORY 0
@@ -1491,6 +1525,21 @@ bool strait_wait_set_has_more(const struct strait_wait_set *set);
 // Returns the number of members of a set; 0 for `NULL`.
 size_t strait_wait_set_len(const struct strait_wait_set *set);
 
+// Makes room for a message of `len` bytes over a sender, as `strait_reserve` does for an end. The thread that uses the
+// sender commits or cancels the reservation; until then other functions fail with `STRAIT_IN_USE` for the sender.
+strait_status strait_sender_reserve(struct strait_sender *sender,
+                                    size_t len,
+                                    struct strait_reservation **reservation,
+                                    strait_deadline deadline);
+
+// Makes memory for a message of `len` bytes that is sealed when sent, over a sender, as `strait_reserve_sealed` does for
+// an end. The thread that uses the sender commits or cancels the reservation; until then other functions fail with
+// `STRAIT_IN_USE` for the sender.
+strait_status strait_sender_reserve_sealed(struct strait_sender *sender,
+                                           size_t len,
+                                           struct strait_reservation **reservation,
+                                           strait_deadline deadline);
+
 // Splits an end into a sender and a receiver, for two threads of which one only sends and the other only receives. One
 // thread at a time uses a half, so its calls need no lock: they are faster than those of an end.
 //
@@ -1589,6 +1638,12 @@ strait_status strait_wait_set_modify_sender(const struct strait_wait_set *set,
                                             struct strait_sender *sender,
                                             uint64_t key,
                                             strait_mode mode);
+
+// Arms a sender of the set for one event: that the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread may
+// succeed now, as `strait_wait_set_await_room` does for an end. `strait_wait_set_modify_sender` ends the wait for room.
+strait_status strait_wait_set_await_room_sender(const struct strait_wait_set *set,
+                                                struct strait_sender *sender,
+                                                uint64_t key);
 
 // Removes a sender, as `strait_wait_set_remove` removes an end.
 strait_status strait_wait_set_remove_sender(const struct strait_wait_set *set,
@@ -1746,6 +1801,34 @@ strait_status strait_channel_peer(const struct strait_channel *channel,
 // before the peer has opened its side.
 strait_status strait_channel_peer_pidfd(const struct strait_channel *channel,
                                         int *pidfd);
+
+// Writes the state of an end to `state`: how much is queued to be received, whether there is room to send, and whether
+// the other end is closed. Receives nothing and does not block.
+//
+// Fails with `STRAIT_WOULD_BLOCK` if another thread waits for a message or for room, or holds a view or a reservation;
+// and with `STRAIT_LIMIT_REACHED` or `STRAIT_NO_MEMORY` if the messages in a ring that was just replaced cannot be
+// stored: receive, then ask again.
+strait_status strait_channel_status(const struct strait_channel *channel,
+                                    struct strait_channel_state *state);
+
+// Reports the process at the other end as a bad peer, for the given reason: an invalid message, for example. Closes the
+// link to that process and every channel over the link, as if the peer had broken the library's own protocol; this end
+// always ends. Later functions on it fail with `STRAIT_BAD_PEER`, and their text names `reason`. The function of
+// `strait_on_bad_peer` is called; the peer gets `STRAIT_PEER_CLOSED`.
+//
+// `reported` receives what happened to the link; it may be `NULL`. `reason` is a text in UTF-8, of which the library
+// keeps a copy for the life of the process: give one of a few texts. The text of a program that gives more than 1,024
+// different reasons is replaced. Does not block.
+strait_status strait_channel_report_bad(const struct strait_channel *channel,
+                                        const char *reason,
+                                        strait_reported *reported);
+
+// Reports that the sender of a received message is a bad peer, as `strait_channel_report_bad` does, for a part of a
+// program that has the message and not the channel. Closes the link over which the message came. `reported` may be
+// `NULL`.
+strait_status strait_message_report_bad(const struct strait_message *message,
+                                        const char *reason,
+                                        strait_reported *reported);
 
 // Writes the counters of an end to `counters`. Does not block.
 strait_status strait_channel_counters(const struct strait_channel *channel,

@@ -45,6 +45,9 @@ public:
     result<void> await_room(const Channel &channel, std::uint64_t key) const {
         return detail::done(strait_wait_set_await_room(set_.get(), channel.get(), key));
     }
+    result<void> await_room(const Sender &half, std::uint64_t key) const {
+        return detail::done(strait_wait_set_await_room_sender(set_.get(), half.get(), key));
+    }
     result<void> remove(const Channel &channel) const { return detail::done(strait_wait_set_remove(set_.get(), channel.get())); }
 
     // Members can also be ends of data pipes. A producer is ready when it is writable or its consumer is gone; a

@@ -848,6 +848,70 @@ static void disconnecting(void) {
     strait_channel_close(y);
 }
 
+/* The state of an end says what is queued, and what has come and gone. */
+static void states(void) {
+    strait_channel *x, *y;
+    strait_channel_state state;
+    OK(strait_channel_pair(NULL, &x, &y));
+    OK(strait_channel_status(x, &state));
+    CHECK(state.messages == 0 && state.bytes == 0 && state.arrived == 0 && state.has_room == 1 && state.peer_closed == 0);
+    OK(strait_send(y, "12345", 5, STRAIT_NOW));
+    OK(strait_send(y, "678", 3, STRAIT_NOW));
+    OK(strait_recv(x, message, STRAIT_NOW));
+    OK(strait_channel_status(x, &state));
+    CHECK(state.messages == 1 && state.bytes == 3 && state.arrived == 2);
+    strait_channel_close(y);
+    OK(strait_channel_status(x, &state));
+    CHECK(state.messages == 1 && state.peer_closed == 1);
+    strait_channel_close(x);
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_status(NULL, &state));
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_status(a, NULL));
+}
+
+/* A report ends the channel, and its link if there is one; the text of later failures has the reason. */
+static void reports(void) {
+    strait_channel *x, *y;
+    strait_reported reported = 77;
+    char text[300], reason[32];
+    int pair[2];
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_report_bad(NULL, "no", &reported));
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_report_bad(a, NULL, &reported));
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_report_bad(a, "\xff", &reported));
+    IS(STRAIT_INVALID_ARGUMENT, strait_message_report_bad(NULL, "no", &reported));
+    CHECK(reported == 77);
+
+    OK(strait_channel_pair(NULL, &x, &y));
+    OK(strait_send(y, "nonsense", 8, STRAIT_NOW));
+    OK(strait_recv(x, message, STRAIT_NOW));
+    OK(strait_message_report_bad(message, "a request without sense", &reported));
+    CHECK(reported == STRAIT_REPORTED_WITHIN);
+    /* The library keeps a copy of the reason. */
+    strcpy(reason, "a request without sense");
+    OK(strait_channel_report_bad(x, reason, NULL));
+    memset(reason, 'x', sizeof reason - 1);
+    IS(STRAIT_BAD_PEER, strait_recv(x, message, STRAIT_NOW));
+    strait_last_error_text(text, sizeof text);
+    CHECK(strstr(text, "a request without sense") != NULL);
+    strait_channel_close(x);
+    strait_channel_close(y);
+
+    CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET, 0, pair) == 0);
+    OK(strait_channel_over(pair[0], NULL, &x));
+    OK(strait_channel_over(pair[1], NULL, &y));
+    OK(strait_send(x, "hello", 5, strait_after(10 * SECOND)));
+    OK(strait_send(y, "nonsense", 8, strait_after(10 * SECOND)));
+    OK(strait_recv(x, message, strait_after(10 * SECOND)));
+    OK(strait_message_report_bad(message, "a request without sense", &reported));
+    CHECK(reported == STRAIT_REPORTED_CLOSED);
+    IS(STRAIT_BAD_PEER, strait_recv(x, message, strait_after(10 * SECOND)));
+    OK(strait_recv(y, message, strait_after(10 * SECOND)));
+    IS(STRAIT_PEER_CLOSED, strait_recv(y, message, strait_after(10 * SECOND)));
+    OK(strait_channel_report_bad(x, "again", &reported));
+    CHECK(reported == STRAIT_REPORTED_GONE);
+    strait_channel_close(x);
+    strait_channel_close(y);
+}
+
 int main(void) {
     int before;
     message = strait_message_new();
@@ -867,6 +931,7 @@ int main(void) {
         sockets();
         single_handles();
         rooms();
+        states();
         the_rest();
         if (round > 0) {
             CHECK(descriptors() == before);
@@ -874,6 +939,7 @@ int main(void) {
         before = descriptors();
     }
     disconnecting();
+    reports();
     strait_message_free(message);
     strait_channel_close(a);
     strait_channel_close(b);

@@ -208,8 +208,80 @@ static void ends_in_use(void) {
     strait_channel_close(b);
 }
 
+/* A sender makes reservations. Until the end of a reservation the sender cannot be used, and stays although it is freed. */
+static void reserved_rooms(void) {
+    static const size_t sizes[] = {0, 5, 300, 100000, 2 << 20};
+    strait_channel *a, *b;
+    strait_sender *sender;
+    strait_receiver *receiver;
+    strait_reservation *room;
+    strait_message *message = strait_message_new();
+    strait_handle handle;
+    size_t i, count;
+    int sealed;
+    OK(strait_channel_pair(NULL, &a, &b));
+    OK(strait_channel_split(a, &sender, &receiver));
+    for (i = 0; i < 2 * sizeof sizes / sizeof *sizes; i++) {
+        const size_t size = sizes[i / 2];
+        sealed = i % 2 == 1;
+        OK(sealed ? strait_sender_reserve_sealed(sender, size, &room, DEADLINE) : strait_sender_reserve(sender, size, &room, DEADLINE));
+        CHECK(size == 0 || strait_reservation_data(room) != NULL);
+        memset(strait_reservation_data(room), 'r', size);
+        IS(STRAIT_IN_USE, strait_sender_send(sender, "x", 1, STRAIT_NOW));
+        handle = strait_handle_from_fd(dup(0));
+        OK(strait_reservation_commit(room, size, &handle, 1));
+        CHECK(handle.kind == STRAIT_HANDLE_NONE);
+        OK(strait_sender_send(sender, "next", 4, DEADLINE));
+        OK(strait_recv(b, message, DEADLINE));
+        CHECK(strait_message_len(message) == size && (size == 0 || ((const char *)strait_message_bytes(message))[size - 1] == 'r'));
+        OK(strait_message_take_handles(message, &handle, 1, &count));
+        CHECK(count == 1);
+        strait_handle_close(&handle);
+        OK(strait_recv(b, message, DEADLINE));
+    }
+    IS(STRAIT_INVALID_ARGUMENT, strait_sender_reserve(NULL, 5, &room, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_sender_reserve(sender, 5, NULL, STRAIT_NOW));
+    strait_sender_free(sender);
+    strait_receiver_free(receiver);
+    strait_message_free(message);
+    strait_channel_close(b);
+}
+
+/* Cancelling a reservation sends nothing, and frees a sender that was freed meanwhile. */
+static void ended_reservations(void) {
+    strait_channel *a, *b, *joined;
+    strait_sender *sender;
+    strait_receiver *receiver;
+    strait_reservation *room, *second;
+    strait_message *message = strait_message_new();
+    OK(strait_channel_pair(NULL, &a, &b));
+    OK(strait_channel_split(a, &sender, &receiver));
+    OK(strait_sender_reserve(sender, 5, &room, STRAIT_NOW));
+    IS(STRAIT_IN_USE, strait_sender_reserve(sender, 5, &second, STRAIT_NOW));
+    CHECK(second == NULL);
+    IS(STRAIT_IN_USE, strait_sender_join(sender, receiver, &joined));
+    CHECK(joined == NULL);
+    strait_reservation_cancel(room);
+    OK(strait_sender_send(sender, "one", 3, STRAIT_NOW));
+    OK(strait_sender_join(sender, receiver, &joined));
+    OK(strait_recv(b, message, STRAIT_NOW));
+    CHECK(strait_message_len(message) == 3);
+    OK(strait_channel_split(joined, &sender, &receiver));
+    strait_receiver_free(receiver);
+    OK(strait_sender_reserve(sender, 5, &room, STRAIT_NOW));
+    memcpy(strait_reservation_data(room), "after", 5);
+    strait_sender_free(sender);
+    OK(strait_reservation_commit(room, 5, NULL, 0));
+    OK(strait_recv(b, message, STRAIT_NOW));
+    CHECK(strait_message_len(message) == 5);
+    IS(STRAIT_PEER_CLOSED, strait_recv(b, message, DEADLINE));
+    strait_message_free(message);
+    strait_channel_close(b);
+}
+
 /* Halves are members of a wait set. */
 static void in_a_wait_set(void) {
+    static char large[60 << 10];
     strait_channel *a, *b;
     strait_sender *sender;
     strait_receiver *receiver;
@@ -236,7 +308,20 @@ static void in_a_wait_set(void) {
     OK(strait_wait_set_wait(set, events, 4, &count, DEADLINE));
     CHECK(count == 1 && events[0].key == 7 && (events[0].events & STRAIT_WRITABLE) != 0);
     OK(strait_wait_set_modify_sender(set, sender, 8, STRAIT_LEVEL));
+    /* A sender in a set has room for a small message, and waits for room for a large one. */
+    while (strait_sender_send(sender, large, sizeof large, STRAIT_NOW) == STRAIT_OK) {
+    }
+    OK(strait_wait_set_await_room_sender(set, sender, 9));
+    OK(strait_wait_set_wait(set, events, 4, &count, STRAIT_NOW));
+    CHECK(count == 0);
+    while (strait_recv(b, message, STRAIT_NOW) == STRAIT_OK) {
+    }
+    OK(strait_wait_set_wait(set, events, 4, &count, DEADLINE));
+    CHECK(count == 1 && events[0].key == 9 && events[0].events == STRAIT_WRITABLE);
+    OK(strait_sender_send(sender, large, sizeof large, STRAIT_NOW));
+    IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_await_room_sender(set, NULL, 9));
     OK(strait_wait_set_remove_sender(set, sender));
+    IS(STRAIT_NOT_IN_SET, strait_wait_set_await_room_sender(set, sender, 9));
     strait_sender_free(sender);
     strait_receiver_free(receiver);
     CHECK(strait_wait_set_len(set) == 0);
@@ -254,6 +339,8 @@ int main(void) {
     batches();
     memory_for_large_messages();
     ends_in_use();
+    reserved_rooms();
+    ended_reservations();
     in_a_wait_set();
     CHECK(descriptors() == before);
     return 0;

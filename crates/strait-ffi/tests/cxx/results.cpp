@@ -104,6 +104,10 @@ void rows() {
     CHECK(*b.recv_many(messages) == 3 && messages[1].text() == "two" && messages[1].take_handles()->size() == 1);
     CHECK(b.recv_many(messages, Deadline::now()).error() == STRAIT_WOULD_BLOCK);
     CHECK(a.counters()->messages_sent == 3 && b.counters()->bytes_received == 6);
+    CHECK(a.send("bad") && b.status()->messages == 1 && b.status()->bytes == 3 && b.status()->arrived == 4);
+    auto bad = b.recv().value();
+    CHECK(*bad.report_bad("no sense") == strait::Reported::within && *b.report_bad("no sense") == strait::Reported::within);
+    CHECK(b.recv().error() == STRAIT_BAD_PEER && Channel().report_bad("no").error() == STRAIT_INVALID_ARGUMENT);
 }
 
 void in_place() {
@@ -465,10 +469,15 @@ void halves() {
         count = receiver.recv_many(slots, 60s).value();
     }
     CHECK(got == "onetwo" && receiver.try_recv().error() == STRAIT_WOULD_BLOCK);
+    auto room = sender.reserve(4).value();
+    std::memcpy(room.data().data(), "room", 4);
+    CHECK(sender.send("x").error() == STRAIT_IN_USE && std::move(room).commit());
+    CHECK(receiver.recv_message(message, 60s) && message.text() == "room" && sender.reserve_sealed(4)->data().size() == 4);
     auto set = strait::WaitSet::create().value();
     CHECK(set.add(receiver, 3) && set.modify(receiver, 4, strait::Mode::level) && set.remove(receiver) && set.add(sender, 5));
     std::array<strait::Event, 2> events;
-    CHECK(set.wait(events, 60s)->front().key == 5 && set.modify(sender, 6, strait::Mode::level) && set.remove(sender));
+    CHECK(set.wait(events, 60s)->front().key == 5 && set.modify(sender, 6, strait::Mode::level) && set.await_room(sender, 7) &&
+          set.remove(sender));
 
     CHECK(std::move(sender).join(std::move(other.receiver)).error() == STRAIT_INVALID_ARGUMENT && sender && other.receiver);
     auto joined = std::move(sender).join(std::move(receiver));

@@ -16,6 +16,7 @@ use super::origin::Origin;
 use super::receiver::Rx;
 use super::receiver::Taken;
 use super::sender::{Pushed, Tx};
+use super::views::{Reservation, SealedReservation};
 use super::{Channel, End, Interrupter, SendError, SendManyError};
 use crate::deadline::Deadline;
 use crate::error::Error;
@@ -28,6 +29,8 @@ pub struct Sender {
     /// The lock of the sending direction; `None` if each call takes it. Dropped before the channel.
     held: RefCell<Option<Guard<'static, Tx>>>,
     channel: Arc<Channel>,
+    /// Whether a reservation was made since this half last held its lock. The next call takes the lock again.
+    has_reserved: bool,
 }
 
 /// The receiving half of an end, for one thread: see [`Channel::split`].
@@ -73,7 +76,7 @@ impl Channel {
         let channel = Arc::new(self);
         // SAFETY: the guards are dropped before the `Arc`s that the halves hold.
         let end = &*unsafe { kept::borrow(&channel) }.end;
-        let sender = Sender { held: RefCell::new(hold(end, &end.tx)), channel: channel.clone() };
+        let sender = Sender { held: RefCell::new(hold(end, &end.tx)), channel: channel.clone(), has_reserved: false };
         (sender, Receiver { held: RefCell::new(hold(end, &end.rx)), channel })
     }
 }
@@ -196,6 +199,7 @@ impl Sender {
 
     #[inline(never)]
     fn send_any(&mut self, mut message: Outgoing<'_>, deadline: Deadline) -> Result<(), SendError> {
+        self.hold_again();
         let end = &self.channel.end;
         match self.held.get_mut() {
             Some(tx) => {
@@ -216,6 +220,7 @@ impl Sender {
         I: IntoIterator,
         I::Item: Into<Outgoing<'a>>,
     {
+        self.hold_again();
         match self.held.get_mut() {
             Some(tx) => {
                 let end = &self.channel.end;
@@ -224,6 +229,58 @@ impl Sender {
                 sent
             }
             None => self.channel.send_many(messages, deadline),
+        }
+    }
+
+    /// Reserves room for a message of `len` bytes in the memory where the peer will read it, as [`Channel::reserve`]
+    /// does; waits for room until the deadline.
+    ///
+    /// ```
+    /// let (a, b) = strait::Channel::pair()?;
+    /// let (mut sender, _receiver) = a.split();
+    /// let mut room = sender.reserve(5, strait::Deadline::NEVER)?;
+    /// room.write_at(b"frame", 0);
+    /// room.commit()?;
+    /// assert_eq!(b.recv()?.bytes(), b"frame");
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    ///
+    /// # Cost
+    /// A reservation takes the lock of the end, as that of a [`Channel`] does.
+    ///
+    /// # Errors
+    /// As [`Channel::reserve`].
+    pub fn reserve(&mut self, len: usize, deadline: impl Into<Deadline>) -> Result<Reservation<'_>, Error> {
+        self.lend();
+        self.channel.reserve(len, deadline)
+    }
+
+    /// Allocates memory for a message of `len` bytes that is sealed when sent, as [`Channel::reserve_sealed`] does.
+    ///
+    /// # Errors
+    /// As [`Channel::reserve_sealed`].
+    pub fn reserve_sealed(&mut self, len: usize) -> Result<SealedReservation<'_>, Error> {
+        self.lend();
+        self.channel.reserve_sealed(len)
+    }
+
+    /// Releases the lock for a reservation, which takes it.
+    fn lend(&mut self) {
+        if self.held.get_mut().is_some() {
+            release(&self.held, &self.channel.end);
+            self.has_reserved = true;
+        }
+    }
+
+    /// Takes the lock again that was released for a reservation, unless the end is in a wait set by now. The
+    /// reservation has ended, because it borrows this half.
+    #[inline]
+    fn hold_again(&mut self) {
+        if self.has_reserved {
+            self.has_reserved = false;
+            // SAFETY: the guard is dropped before the `Arc`.
+            let end = &*unsafe { kept::borrow(&self.channel) }.end;
+            *self.held.get_mut() = hold(end, &end.tx);
         }
     }
 
