@@ -5,7 +5,7 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
-use strait::call::{CallEnd, Replier};
+use strait::call::{CallEnd, Replier, Request};
 use strait::{Channel, Deadline, Message, Outgoing};
 
 use crate::Postcard;
@@ -83,6 +83,11 @@ impl std::error::Error for CallError {
 /// call fails with [`CallError::Schema`].
 pub struct TypedCalls<Q, A, C = Postcard> {
     end: CallEnd,
+    core: CallsCore<Q, A, C>,
+}
+
+/// The state of an end for typed calls beside its call end: what the two ends know of each other's types.
+pub(crate) struct CallsCore<Q, A, C> {
     /// Whether the other end has answered the first call of this end.
     greeted: AtomicBool,
     /// Held while the first call of this end is made.
@@ -108,14 +113,24 @@ impl<Q, A, C> TypedCalls<Q, A, C> {
 
     /// Makes an end for typed calls from a call end with options of its own, over which nothing was called yet.
     pub fn from_end(end: CallEnd) -> Self {
-        Self {
-            end,
+        let core = CallsCore {
             greeted: AtomicBool::new(false),
             greeting: Mutex::new(()),
             met: AtomicBool::new(false),
             mismatch: OnceLock::new(),
             types: PhantomData,
-        }
+        };
+        Self { end, core }
+    }
+
+    /// Splits the end into its call end and its other state.
+    pub(crate) fn into_parts(self) -> (CallEnd, CallsCore<Q, A, C>) {
+        (self.end, self.core)
+    }
+
+    /// Makes an end for typed calls from a call end and the other state of the end.
+    pub(crate) fn from_parts(end: CallEnd, core: CallsCore<Q, A, C>) -> Self {
+        Self { end, core }
     }
 
     /// Returns the call end, for counters and to wait for it in a wait set.
@@ -127,37 +142,58 @@ impl<Q, A, C> TypedCalls<Q, A, C> {
 impl<Q, A, C: Codec<Q> + Codec<A>> TypedCalls<Q, A, C> {
     /// Compares the types of the two ends by a call, before the first call of this end.
     fn greet(&self, deadline: Deadline) -> Result<(), CallError> {
-        if self.greeted.load(Ordering::Acquire) {
+        if self.core.has_greeted()? {
             return Ok(());
         }
-        let _only_one = self.greeting.lock().unwrap_or_else(PoisonError::into_inner);
-        if self.greeted.load(Ordering::Acquire) {
+        let _only_one = self.core.greeting.lock().unwrap_or_else(PoisonError::into_inner);
+        if self.core.has_greeted()? {
             return Ok(());
-        }
-        if let Some(mismatch) = self.mismatch.get() {
-            return Err(CallError::Schema(mismatch.clone()));
         }
         let ours = Hello::of::<Q, A, C>();
         let reply = self.end.call(&ours.to_bytes(), deadline).map_err(CallError::Call)?;
+        self.core.greeted_by(self.end.channel(), &ours, &reply)
+    }
+}
+
+impl<Q, A, C: Codec<Q> + Codec<A>> CallsCore<Q, A, C> {
+    /// Returns whether the other end has answered with its types, and the types agree.
+    ///
+    /// # Errors
+    /// [`CallError::Schema`] if the types are known to differ.
+    pub(crate) fn has_greeted(&self) -> Result<bool, CallError> {
+        if self.greeted.load(Ordering::Acquire) {
+            return Ok(true);
+        }
+        self.mismatch.get().map_or(Ok(false), |mismatch| Err(CallError::Schema(mismatch.clone())))
+    }
+
+    /// Takes the reply to the call that has asked the other end of `channel` for its types.
+    pub(crate) fn greeted_by(&self, channel: &Channel, ours: &Hello, reply: &Message) -> Result<(), CallError> {
         let theirs = Hello::parse(reply.bytes()).ok_or(CallError::Untyped)?;
-        self.compare(&ours, &theirs).map_err(CallError::Schema)?;
+        self.compare(channel, ours, &theirs).map_err(CallError::Schema)?;
         self.greeted.store(true, Ordering::Release);
         Ok(())
     }
 
     /// Compares the types. The other end answers with its reply type as the type that it sends, as the other end of a
     /// typed channel would.
-    fn compare(&self, ours: &Hello, theirs: &Hello) -> Result<(), Box<SchemaMismatch>> {
+    fn compare(&self, channel: &Channel, ours: &Hello, theirs: &Hello) -> Result<(), Box<SchemaMismatch>> {
         ours.compare(theirs).map_err(|mismatch| {
-            self.end.channel().set_close_reason(TYPES_DIFFER);
+            channel.set_close_reason(TYPES_DIFFER);
             self.mismatch.get_or_init(|| Box::new(mismatch)).clone()
         })
     }
 
     /// Answers a request that asks for the types. The other end may ask again, if its first call was cancelled.
-    fn meet(&self, theirs: &Hello, mut replier: Replier, deadline: Deadline) -> Result<(), RecvError> {
+    fn meet(
+        &self,
+        channel: &Channel,
+        theirs: &Hello,
+        mut replier: Replier,
+        deadline: Deadline,
+    ) -> Result<(), RecvError> {
         let ours = Hello::of::<A, Q, C>();
-        let compared = self.compare(&ours, theirs);
+        let compared = self.compare(channel, &ours, theirs);
         // Stored before the reply: another thread may take the request that follows.
         self.met.store(compared.is_ok(), Ordering::Release);
         replier.reply(&ours.to_bytes(), deadline).map_err(|failed| failed.error)?;
@@ -179,22 +215,44 @@ impl<Q, A: Send + 'static, C: Encode<Q> + DecodeOwned<A>> TypedCalls<Q, A, C> {
             Err(error) => Err(CallError::Encode(encode_text(error))),
         };
         scratch::keep_window(out.into_window());
-        let mut reply = reply?;
-        let handles = reply.take_handles();
-        let handles = handles.map_err(|error| CallError::Call(strait::call::CallError::OutcomeUnknown(error)))?;
-        decode::<A, C>(reply.bytes(), handles).map_err(CallError::Malformed)
+        value_of::<A, C>(reply?)
     }
 
     /// Sends an encoded request and waits for the reply. If the request is not sent, its handles are in it again.
     fn call_bytes(&self, bytes: &[u8], outbound: &mut Outbound, deadline: Deadline) -> Result<Message, CallError> {
         let request = Outgoing::new(bytes).handles(outbound.take_handles());
-        self.end.call(request, deadline).map_err(|failed| match failed {
-            strait::call::CallError::NotSent(mut failed) => {
-                outbound.give_back(std::mem::take(&mut failed.handles));
-                CallError::Call(strait::call::CallError::NotSent(failed))
-            }
-            failed => CallError::Call(failed),
-        })
+        self.end.call(request, deadline).map_err(|failed| taken_back(failed, outbound))
+    }
+}
+
+/// Puts the handles of a request that was not sent back into the request, and returns the error.
+pub(crate) fn taken_back(failed: strait::call::CallError, outbound: &mut Outbound) -> CallError {
+    match failed {
+        strait::call::CallError::NotSent(mut failed) => {
+            outbound.give_back(std::mem::take(&mut failed.handles));
+            CallError::Call(strait::call::CallError::NotSent(failed))
+        }
+        failed => CallError::Call(failed),
+    }
+}
+
+/// Returns the value of a reply.
+pub(crate) fn value_of<A, C: DecodeOwned<A>>(mut reply: Message) -> Result<A, CallError> {
+    let handles = reply.take_handles();
+    let handles = handles.map_err(|error| CallError::Call(strait::call::CallError::OutcomeUnknown(error)))?;
+    decode::<A, C>(reply.bytes(), handles).map_err(CallError::Malformed)
+}
+
+/// Encodes a request for a call that a task waits for. Returns the bytes, and the handles with their places in the
+/// request.
+pub(crate) fn encoded<Q, C: Encode<Q>>(request: &Q) -> Result<(Vec<u8>, Box<Outbound>), CallError> {
+    let mut out = Output::new(scratch::take_window(), None);
+    let outbound = encode::<Q, C>(request, &mut out);
+    let bytes = out.bytes().to_vec();
+    scratch::keep_window(out.into_window());
+    match outbound {
+        Ok(outbound) => Ok((bytes, outbound.unwrap_or_default())),
+        Err(error) => Err(CallError::Encode(encode_text(error))),
     }
 }
 
@@ -214,20 +272,35 @@ impl<Q: Send + 'static, A, C: DecodeOwned<Q> + Codec<A>> TypedCalls<Q, A, C> {
     pub fn next_request(&self, deadline: impl Into<Deadline>) -> Result<TypedRequest<Q, A, C>, RecvError> {
         let deadline = deadline.into();
         loop {
-            let (mut message, replier) = self.end.next_request(deadline)?.into_parts();
-            if let Some(theirs) = Hello::parse(message.bytes()) {
-                self.meet(&theirs, replier, deadline)?;
-                continue;
+            let request = self.end.next_request(deadline)?;
+            if let Some(request) = self.core.request_of(self.end.channel(), request, deadline)? {
+                return Ok(request);
             }
-            // A caller asks for the types before any other request.
-            if !self.met.load(Ordering::Acquire) {
-                return Err(RecvError::Untyped);
-            }
-            let handles = message.take_handles()?;
-            let value = decode::<Q, C>(message.bytes(), handles);
-            let value = Some(value.map_err(RecvError::Malformed)?);
-            return Ok(TypedRequest { value, replier, types: PhantomData });
         }
+    }
+}
+
+impl<Q: Send + 'static, A, C: DecodeOwned<Q> + Codec<A>> CallsCore<Q, A, C> {
+    /// Returns the typed request of a request that was received over `channel`; `None` if it asked for the types, which
+    /// were sent as the reply until the deadline.
+    pub(crate) fn request_of(
+        &self,
+        channel: &Channel,
+        request: Request,
+        deadline: Deadline,
+    ) -> Result<Option<TypedRequest<Q, A, C>>, RecvError> {
+        let (mut message, replier) = request.into_parts();
+        if let Some(theirs) = Hello::parse(message.bytes()) {
+            return self.meet(channel, &theirs, replier, deadline).map(|()| None);
+        }
+        // A caller asks for the types before any other request.
+        if !self.met.load(Ordering::Acquire) {
+            return Err(RecvError::Untyped);
+        }
+        let handles = message.take_handles()?;
+        let value = decode::<Q, C>(message.bytes(), handles);
+        let value = Some(value.map_err(RecvError::Malformed)?);
+        Ok(Some(TypedRequest { value, replier, types: PhantomData }))
     }
 }
 
