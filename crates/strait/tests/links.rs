@@ -2,6 +2,7 @@
 
 mod common;
 
+use std::fs::File;
 use std::time::Duration;
 
 use common::{Actor, finish, parent, play, spawn, spawn_with};
@@ -20,6 +21,8 @@ fn child() {
         ("forwarder", |_| forwarder()),
         ("mesh", |_| mesh()),
         ("member", |_| member()),
+        ("closed at once", |_| closed_at_once()),
+        ("closer", |_| closer()),
         ("restarts", |_| restarts()),
         ("camera", |_| camera()),
         ("filter", |_| filter()),
@@ -144,6 +147,48 @@ fn homecoming() {
         drop(to);
         actors.into_iter().for_each(finish);
     }
+}
+
+/// Shows that both processes give back the memory of a lane whose ends are closed at the same time, with descriptors in
+/// flight in both directions.
+#[test]
+fn a_lane_whose_ends_are_closed_at_once_is_given_back() {
+    common::alone("closed at once", "");
+}
+
+fn closed_at_once() {
+    let (closer, orders) = spawn("closer");
+    for round in 0..1000 {
+        // The lane has a mapping of its own.
+        let (mine, theirs) = Options::new().ring(1 << 16).pair().unwrap();
+        give(&orders, theirs);
+        mine.send_by(Outgoing::new(b"").handle(File::open("/dev/null").unwrap()), DEADLINE).unwrap();
+        assert_eq!(orders.recv_by(DEADLINE).unwrap().bytes(), b"sent");
+        orders.send_by(b"close", DEADLINE).unwrap();
+        (0..round % 50 * 200).for_each(|_| std::hint::spin_loop());
+        drop(mine);
+    }
+    assert_eq!(orders.recv_by(DEADLINE).unwrap().bytes(), b"");
+    orders.send_by(b"count", DEADLINE).unwrap();
+    let theirs: usize = str::from_utf8(orders.recv_by(DEADLINE).unwrap().bytes()).unwrap().parse().unwrap();
+    // A process looks at some lanes only when it closes more.
+    assert!(common::mappings() <= 25 && theirs <= 25, "{} mappings here, and {theirs} there", common::mappings());
+    drop(orders);
+    finish(closer);
+}
+
+/// Receives ends, sends a file over each, and closes it when told so. At last says how many mappings it has.
+fn closer() {
+    let parent = parent();
+    for _ in 0..1000 {
+        let end = take(&parent);
+        end.send_by(Outgoing::new(b"").handle(File::open("/dev/null").unwrap()), DEADLINE).unwrap();
+        parent.send_by(b"sent", DEADLINE).unwrap();
+        assert_eq!(parent.recv_by(DEADLINE).unwrap().bytes(), b"close");
+    }
+    parent.send_by(b"", DEADLINE).unwrap();
+    assert_eq!(parent.recv_by(DEADLINE).unwrap().bytes(), b"count");
+    parent.send_by(common::mappings().to_string().as_bytes(), DEADLINE).unwrap();
 }
 
 /// Shows that a process that is introduced to one process after another, each of which ends, keeps few sockets. So a
