@@ -21,6 +21,8 @@ fn child() {
         ("forwarder", |_| forwarder()),
         ("mesh", |_| mesh()),
         ("member", |_| member()),
+        ("without another", |_| without_another()),
+        ("dropper", |_| dropper()),
         ("closed at once", |_| closed_at_once()),
         ("closer", |_| closer()),
         ("restarts", |_| restarts()),
@@ -146,6 +148,40 @@ fn homecoming() {
         assert_eq!(idle.recv_by(DEADLINE).unwrap().bytes(), b"back");
         drop(to);
         actors.into_iter().for_each(finish);
+    }
+}
+
+/// Shows that the lane of an end whose other end is closed is free again after the end was sent and dropped.
+#[test]
+fn a_lane_of_an_end_without_another_is_given_back() {
+    common::alone("without another", "");
+}
+
+fn without_another() {
+    let (dropper, ends) = spawn("dropper");
+    let mut after_some = 0;
+    for round in 0..3000 {
+        let (end, other) = Channel::pair().unwrap();
+        drop(other);
+        give(&ends, end);
+        assert_eq!(ends.recv_by(DEADLINE).unwrap().bytes(), b"dropped");
+        if round == 100 {
+            after_some = common::mappings();
+        }
+    }
+    assert!(common::mappings() <= after_some, "{} mappings, and after 100 ends {after_some}", common::mappings());
+    drop(ends);
+    finish(dropper);
+}
+
+/// Receives ends, and drops each.
+fn dropper() {
+    let parent = parent();
+    while let Ok(mut message) = parent.recv_by(DEADLINE) {
+        drop(message.take_handles().unwrap());
+        if parent.send_by(b"dropped", DEADLINE).is_err() {
+            return;
+        }
     }
 }
 

@@ -472,8 +472,16 @@ impl Lane {
         }
     }
 
-    /// Marks this end as not held by this process any more. Dropping this `Lane` then does not declare the end as done
-    /// with the lane.
+    /// Declares that the other end is done with this new lane: the other end is closed or has no process any more, and
+    /// will never come here. No other process would declare that, and the lane slot would never be free again.
+    pub(crate) fn set_other_done(&self) {
+        if let Some(memory) = self.memory() {
+            memory.done(1 - self.side()).store(1, Ordering::SeqCst);
+        }
+    }
+
+    /// Marks this end as not held by this process any more. Dropping this `Lane` then does not declare that the end is
+    /// done with the lane.
     pub(crate) fn disown(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);
     }

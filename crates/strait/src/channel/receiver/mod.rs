@@ -331,6 +331,10 @@ impl Rx {
         }
         // Within a process the sender itself removes untaken handles and values.
         if !link.is_local() {
+            // The other end keeps the lane until its descriptors were taken.
+            if let Some(consumer) = &mut self.consumer {
+                consumer.give_taken();
+            }
             link.discard_received(self.lane.token_in());
         }
     }

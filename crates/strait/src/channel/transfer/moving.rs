@@ -186,6 +186,7 @@ impl End {
             if !marked {
                 // There is no other end to read the mark.
                 tx.lane.forget_successor();
+                fresh.set_other_done();
             }
             let marked = marked.then(|| tx.lane.clone());
             rx.set_pending_move(Some(PendingMove { fresh: fresh.clone(), marked, stays: false }));
