@@ -29,6 +29,7 @@ pub mod kind {
     pub const INTRODUCE: u32 = 8;
     pub const ARENA: u32 = 9;
     pub const RETRACT: u32 = 10;
+    pub const ABSENT: u32 = 11;
     pub const READY_BITMAP: u32 = 12;
     pub const REFUSE: u32 = 13;
     pub const CONNECT: u32 = 14;
@@ -127,6 +128,11 @@ impl Packet {
     /// Returns a packet by which the sender stops taking lanes from the arena `number`, after `lanes` named lanes.
     pub fn retire(number: u64, lanes: u64) -> Self {
         Self { kind: kind::RETIRE, fields: [number, lanes, 0], ..Self::default() }
+    }
+
+    /// Returns a packet by which the sender says that an end in the arena `number` never comes.
+    pub fn absent(number: u64) -> Self {
+        Self { kind: kind::ABSENT, fields: [number, 0, 0], ..Self::default() }
     }
 
     /// Returns a packet that brings a ready bitmap, in which the receiver of the packet must notify.

@@ -20,6 +20,7 @@ fn the_packets_are_those_of_the_page() {
         ("introduce", kind::INTRODUCE),
         ("arena", kind::ARENA),
         ("retract", kind::RETRACT),
+        ("absent", kind::ABSENT),
         ("ready bitmap", kind::READY_BITMAP),
         ("refuse", kind::REFUSE),
         ("connect request", kind::CONNECT),

@@ -3,8 +3,9 @@
 //! The program's own code must not run while the library holds a lock, because the program cannot know of the lock.
 //! Such code is the destructor of a [value](crate::view::Value) dropped inside the library, and the callback for [peers
 //! that broke the protocol](crate::on_bad_peer). So such work goes into a queue, and a library call by the program runs
-//! the queue just before returning. Sending and receiving look at the queue only on failure; a wait on a wait set and
-//! the closing of a channel always look.
+//! the queue just before returning. Sending and receiving look at the queue only on failure; a wait on a wait set, the
+//! closing of a channel and the taking of handles out of a message always look. So the queue stays short in a process
+//! that does nothing but pass ends on.
 //!
 //! | work | runs in |
 //! |---|---|
@@ -41,8 +42,7 @@ const HAS_JOBS: usize = 1;
 const HAS_RETRIES: usize = 2;
 const ASIDE: usize = 4;
 
-/// The queue of jobs (deferred closures), oldest first. The next call of [`run`] in any thread runs the jobs: sending
-/// and receiving call `run` only if they fail, a wait on a wait set and the closing of a channel always.
+/// The queue of jobs (deferred closures), oldest first. The next call of [`run`] in any thread runs the jobs.
 #[derive(Default)]
 struct Jobs(Mutex<VecDeque<Job>>);
 

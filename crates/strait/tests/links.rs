@@ -21,6 +21,8 @@ fn child() {
         ("forwarder", |_| forwarder()),
         ("mesh", |_| mesh()),
         ("member", |_| member()),
+        ("crossing", crossing),
+        ("mover", |_| mover()),
         ("without another", |_| without_another()),
         ("dropper", |_| dropper()),
         ("closed at once", |_| closed_at_once()),
@@ -148,6 +150,82 @@ fn homecoming() {
         assert_eq!(idle.recv_by(DEADLINE).unwrap().bytes(), b"back");
         drop(to);
         actors.into_iter().for_each(finish);
+    }
+}
+
+/// Shows that no process keeps the memory of a lane in which an end was expected that never came: its other end was moved
+/// or closed at the same time.
+#[test]
+fn memory_for_ends_that_never_come_is_given_back() {
+    for orders in ["move close", "move move"] {
+        common::alone("crossing", orders);
+    }
+}
+
+fn crossing(orders: &str) {
+    let movers = [(); 2].map(|()| spawn("mover"));
+    let roads = [0, 1].map(|mover| {
+        let (road, theirs) = Channel::pair().unwrap();
+        give(&movers[mover].1, theirs);
+        road
+    });
+    let mut after_some = Vec::new();
+    let count = || {
+        let of_movers = movers.iter().map(|(_, channel)| {
+            channel.send_by(b"count", DEADLINE).unwrap();
+            str::from_utf8(channel.recv_by(DEADLINE).unwrap().bytes()).unwrap().parse().unwrap()
+        });
+        of_movers.chain([common::mappings()]).collect::<Vec<usize>>()
+    };
+    for round in 0..400 {
+        // The lane has a mapping of its own, and so has each lane after it.
+        let (one, other) = Options::new().ring(1 << 16).pair().unwrap();
+        give(&movers[0].1, one);
+        give(&movers[1].1, other);
+        for ((_, channel), order) in movers.iter().zip(orders.split(' ')) {
+            channel.send_by(order.as_bytes(), DEADLINE).unwrap();
+        }
+        for (((_, channel), road), order) in movers.iter().zip(&roads).zip(orders.split(' ')) {
+            if order == "move" {
+                drop(take(road));
+            }
+            assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"done");
+        }
+        if round == 20 {
+            after_some = count();
+        }
+    }
+    let at_last = count();
+    let is_flat = at_last.iter().zip(&after_some).all(|(now, before)| *now <= before + 15);
+    assert!(is_flat, "{orders}: {at_last:?} mappings, and after some rounds {after_some:?}");
+    for (mover, channel) in movers {
+        drop(channel);
+        finish(mover);
+    }
+}
+
+/// Receives a road and then ends, and sends each end over the road or closes it, as it is told.
+fn mover() {
+    let parent = parent();
+    let road = take(&parent);
+    let mut end = None;
+    while let Ok(mut message) = parent.recv_by(DEADLINE) {
+        if let Some(handle) = message.take_handles().unwrap().pop() {
+            end = handle.into_channel();
+            continue;
+        }
+        let answer = match message.bytes() {
+            b"count" => common::mappings().to_string(),
+            b"move" => {
+                give(&road, end.take().unwrap());
+                "done".to_string()
+            }
+            _ => {
+                end = None;
+                "done".to_string()
+            }
+        };
+        parent.send_by(answer.as_bytes(), DEADLINE).unwrap();
     }
 }
 

@@ -652,7 +652,7 @@ impl<'a> Attacker<'a> {
 
     /// Sends many equal packets, notifications or futex wake-ups that announce nothing.
     fn flood(&mut self, link: usize) -> io::Result<()> {
-        let what = self.choices.below(6);
+        let what = self.choices.below(7);
         let count = self.choices.pick(&[20, 200, 1000]);
         self.told(&format!("  {count} of {what}"));
         let peer = &mut self.links[link].peer;
@@ -661,6 +661,7 @@ impl<'a> Attacker<'a> {
                 0 => peer.packet(&Packet::wake(), &[])?,
                 1 => peer.packet(&Packet::retract(nth), &[])?,
                 5 => peer.packet(&Packet::retire(nth as u64, (nth % 5) as u64), &[])?,
+                6 => peer.packet(&Packet::absent(nth as u64 % 7), &[])?,
                 2 => peer.ring_for(nth as u32)?,
                 3 => {
                     let ring = peer.writer.ring.clone();

@@ -633,7 +633,9 @@ impl Message {
     /// did arrive were closed; the bytes are intact.
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
         self.turn();
-        self.arrived.take()
+        let handles = self.arrived.take();
+        deferred::run();
+        handles
     }
 
     /// Takes the handle with this index, and leaves the others in the message: the indices of later handles decrease by
@@ -644,7 +646,9 @@ impl Message {
     /// As [`Message::take_handles`].
     pub fn take_handle(&mut self, index: usize) -> Result<Option<Handle>, Error> {
         self.turn();
-        self.arrived.take_one(index)
+        let handle = self.arrived.take_one(index);
+        deferred::run();
+        handle
     }
 
     /// Returns the identity of the sender of this message, by the kernel's report. Within one process, returns the
@@ -727,7 +731,9 @@ impl Received {
     /// [`Error::HandlesLost`] if this process had too few free descriptors when the message arrived. The handles that
     /// did arrive were closed; the bytes are intact.
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
-        self.arrived.take()
+        let handles = self.arrived.take();
+        deferred::run();
+        handles
     }
 
     /// Takes the handle with this index, and leaves the others in the message: the indices of later handles decrease by
@@ -736,7 +742,9 @@ impl Received {
     /// # Errors
     /// As [`Received::take_handles`].
     pub fn take_handle(&mut self, index: usize) -> Result<Option<Handle>, Error> {
-        self.arrived.take_one(index)
+        let handle = self.arrived.take_one(index);
+        deferred::run();
+        handle
     }
 
     /// Returns the identity of the sender of this message, like [`Message::sender`](crate::Message::sender).

@@ -221,7 +221,7 @@ impl Options {
     pub fn pair(&self) -> Result<(Channel, Channel), Error> {
         fork::arm()?;
         let own = Link::own();
-        let (arena, name) = Link::make_lane(&own, &own, self.ring_cells.unwrap_or(SMALL))?;
+        let (arena, name, _) = Link::make_lane(&own, &own, self.ring_cells.unwrap_or(SMALL))?;
         let options = self.shared();
         let end = |side| {
             let lane = Lane::in_arena(&arena, name, side, own.clone(), None).expect("it was made just now");

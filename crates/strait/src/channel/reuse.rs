@@ -16,10 +16,10 @@ use crate::sync::unpoisoned;
 /// Makes a lane on the link `reused`, for an end in this process and an end in the connecting process. Announces the
 /// lane's arena to that process.
 pub(super) fn make(reused: &InUse) -> Result<Lane, Error> {
-    let (arena, name) = Link::make_lane(&Link::own(), reused, SMALL)?;
+    let (arena, name, [own, other]) = Link::make_lane(&Link::own(), reused, SMALL)?;
     let lane = Lane::in_arena(&arena, name, 0, reused.clone(), None).expect("it was made just now");
     lane.complete_transfer();
-    Ok(lane)
+    Ok(lane.announced_over([other, own]))
 }
 
 /// Accepts a process that has connected over the socket of `link`: names `lane` to it, which is on another link. Returns

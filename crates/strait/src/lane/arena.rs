@@ -11,7 +11,7 @@ use std::collections::{HashMap, HashSet, VecDeque};
 use std::fmt;
 use std::ops::RangeInclusive;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
 use super::mailbox::{self, mailbox};
@@ -74,9 +74,6 @@ pub(crate) struct Arena {
     successors: Mutex<HashMap<(u32, usize), Successor>>,
     /// The free lane slots of a private arena (an arena of this process alone); empty for any other arena.
     freed: Mutex<Freed>,
-    /// For an arena that this process created: the number of lanes made there and unmade before any record named the
-    /// lane.
-    unmade: AtomicU64,
 }
 
 /// The free lane slots of a private arena (an arena of this process alone), with possible leftover attachments for each
@@ -230,13 +227,7 @@ impl Arena {
             left: Box::default(),
             successors: Mutex::default(),
             freed: Mutex::default(),
-            unmade: AtomicU64::new(0),
         })
-    }
-
-    /// Notes that a lane of this arena (of this process's own) was unmade before any record named the lane.
-    pub(crate) fn was_unmade(&self) {
-        self.unmade.fetch_add(1, Ordering::Relaxed);
     }
 
     /// Returns the memory of the lane in the lane slot `slot`; `None` if the arena has no slot of this number.
@@ -547,7 +538,6 @@ impl Made {
             left: bits(lanes),
             successors: Mutex::default(),
             freed: Mutex::default(),
-            unmade: AtomicU64::new(0),
         });
         Ok(Self { arena, fd, announced: [false; 2], unused: 0, made: 0 })
     }
@@ -565,8 +555,7 @@ impl Made {
     /// Returns the packet for announcing that no more lanes are taken from this arena. Returns `None` if none is
     /// needed: the processes of an arena with one lane forget the arena by themselves.
     pub(crate) fn retirement(&self) -> Option<Packet> {
-        let lanes = self.made.saturating_sub(self.arena.unmade.load(Ordering::Relaxed));
-        (self.arena.lanes > 1).then_some(Packet::Retire { number: self.arena.number, lanes })
+        (self.arena.lanes > 1).then_some(Packet::Retire { number: self.arena.number, lanes: self.made })
     }
 
     /// Takes the next lane slot that no lane has used yet, and populates the slot's memory. Returns the name of the

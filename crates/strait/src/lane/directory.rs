@@ -10,7 +10,7 @@ use std::cell::Cell;
 use std::collections::{BTreeMap, HashMap};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, MutexGuard, OnceLock};
+use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use super::retention::{Orphaned, Search};
 use super::{Lane, Name};
@@ -18,7 +18,7 @@ use crate::deferred::{self, InTurn};
 use crate::error::Error;
 use crate::lane::arena::{Arena, Introduction, Made, Maker, SMALL};
 use crate::link::io::ReceivedAttachment;
-use crate::link::packet::{Packet, RETIRES_ARENAS};
+use crate::link::packet::{COUNTS_ABSENT_ENDS, Packet, RETIRES_ARENAS};
 use crate::link::peers::ClaimedProcess;
 use crate::link::uses::Directory;
 use crate::link::{Attachments, InUse, Link, MISSING, peers, uses};
@@ -27,8 +27,12 @@ use crate::quota::{Amounts, Charge, OverLimit, Resource};
 use crate::shm::{Shareable, sizes_of_lanes};
 use crate::sync::unpoisoned;
 
-/// The most arenas, and also the most introduced processes, remembered for the peer of one link. A peer that announces
-/// more of either is a bad peer. The kernel allows a process some 65,000 mappings, and other peers need some.
+/// A lane that this process has made: its arena, its name, and the links over which its two processes were told of it.
+pub(crate) type NewLane = (Arc<Arena>, Name, [Weak<Link>; 2]);
+
+/// The most arenas that the peer of one link can make this process remember, and also the most introduced processes. A
+/// peer that announces more of either is a bad peer. The kernel allows a process some 65,000 mappings, and other peers
+/// need some.
 const MOST: usize = 1 << 13;
 
 /// The number of introduced processes of one link beyond which this process looks for ended processes. After a look,
@@ -74,7 +78,7 @@ enum With {
 struct Known {
     memory: ArenaMemory,
     with: With,
-    /// The number of ends in lanes of the arena looked up by this process.
+    /// The number of ends in lanes of the arena that this process has looked up, or that never come.
     found: u64,
     /// The number of looked-up ends after which this process forgets the arena. `None` as long as the maker of the
     /// arena may take further lanes from it.
@@ -301,6 +305,10 @@ impl Directory for LaneDirectory {
             self.learn_retirement((number, link.number()), lanes);
             return Ok(());
         }
+        if let Packet::Absent { number } = packet {
+            self.learn_absence((number, link.number()));
+            return Ok(());
+        }
         let (Packet::Introduce { .. } | Packet::Arena { .. }) = packet else { return Ok(()) };
         let attachment = attachments.pop().ok_or(MISSING)?;
         let replaced = match packet {
@@ -478,6 +486,25 @@ impl LaneDirectory {
         if known.is_used_up() {
             forget_later(announcements.arenas.remove(&key).map(|known| (key, known)));
         }
+    }
+
+    /// Notes that an end in a lane of the arena of this announcement never comes, as if this process had looked the end
+    /// up. Forgets the arena, if this process now has looked up all of its ends. Does nothing if the arena is not known.
+    fn learn_absence(&self, key: Announced) {
+        let mut announcements = unpoisoned(&self.announcements);
+        let Some(known) = announcements.arenas.get_mut(&key) else { return };
+        known.found += 1;
+        if known.is_used_up() {
+            forget_later(announcements.arenas.remove(&key).map(|known| (key, known)));
+        }
+    }
+}
+
+/// Tells the peer of `link` that an end in a lane of the arena with this number, which this process has announced over the
+/// link, never comes. Does nothing on the link of this process to itself, and if the peer does not count such ends.
+pub(super) fn tell_absence(link: &Link, number: u64) {
+    if !link.is_local() && link.knows(COUNTS_ABSENT_ENDS) {
+        link.send_sooner_or_later(Packet::Absent { number });
     }
 }
 
@@ -731,9 +758,12 @@ impl Link {
 
     /// Creates a lane between the peers of the links `one` and `other`, and announces the lane's arena to both; a local
     /// link stands for this process. Each ring has `cells` cells. Makes no system call except for a new arena or an
-    /// introduction. After an error no lane was taken, and the call can be repeated.
-    pub(crate) fn make_lane(one: &Arc<Self>, other: &Arc<Self>, cells: usize) -> Result<(Arc<Arena>, Name), Error> {
+    /// introduction. Returns the arena and the name of the lane, and the two links over which the arena was announced: that
+    /// to the peer of `one`, and that to the peer of `other`. After an error no lane was taken, and the call can be
+    /// repeated.
+    pub(crate) fn make_lane(one: &Arc<Self>, other: &Arc<Self>, cells: usize) -> Result<NewLane, Error> {
         let (one, other) = &meeting(one, other)?;
+        let told = [one, other].map(Arc::downgrade);
         let (young, old) = if one.number() >= other.number() { (one, other) } else { (other, one) };
         let private = young.is_local() && old.is_local();
         let mut makers = unpoisoned(&young.lane_directory().makers);
@@ -746,7 +776,7 @@ impl Link {
             let mut made = Made::new(1, cells, private)?;
             let name = made.take().expect("one lane");
             announce(&mut made, young, old, with)?;
-            return Ok((made.arena, name));
+            return Ok((made.arena, name, told));
         }
         let is_for_others = !young.is_local() && !old.is_local();
         let is_single = (is_for_others || maker.has_forgotten) && !recent::contains(young, old);
@@ -764,7 +794,7 @@ impl Link {
         if !private {
             recent::note(young, old);
         }
-        Ok((arena, name))
+        Ok((arena, name, told))
     }
 
     /// Forgets the arenas that this process has made for the peers of this link and of the link with the number `old`,

@@ -469,7 +469,7 @@ mod tests {
     fn a_retention_mark_that_is_the_last_to_hold_a_link_is_dropped_without_the_lock() {
         const TOKEN: u128 = 7;
         let [link, peer] = linked();
-        let (arena, name) = Link::make_lane(&link, &Link::own(), SMALL).unwrap();
+        let (arena, name, _) = Link::make_lane(&link, &Link::own(), SMALL).unwrap();
         let (dropped, in_transit) =
             (Arc::downgrade(&arena), InTransit::counted(true).unwrap().with([Arc::clone(&link)]));
         drop((link, arena, name));

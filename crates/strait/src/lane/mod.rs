@@ -18,10 +18,10 @@ pub(crate) mod waiter;
 
 use std::fmt;
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, OnceLock};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use crate::error::Error;
-use crate::link::{InFlight, InUse, OpenPacket};
+use crate::link::{InFlight, InUse, Link, OpenPacket};
 use crate::os::fault;
 use crate::os::futex::Scope;
 use crate::quota::OverLimit;
@@ -108,8 +108,8 @@ struct Halves {
 /// A lane (the shared memory that carries one channel over one link), seen from one of its two ends.
 pub(crate) struct Lane {
     location: LaneLocation,
-    /// The side of this end, 0 or 1: also the number of this end's outgoing ring. Also holds the flags [`GONE`],
-    /// [`LINGERING`] and [`CLOSING`].
+    /// The side of this end, 0 or 1: also the number of the ring that this end writes. Also holds the flags [`GONE`],
+    /// [`LINGERING`], [`CLOSING`], and those of [`Absent`].
     side: AtomicU8,
     /// The number of unused lanes in a row, including this lane: lanes where this end has sent and received no message.
     /// If a peer makes the number exceed [`MOST_UNUSED`], the peer is a bad peer.
@@ -138,6 +138,9 @@ pub(crate) struct Lane {
     /// A lock held by a direction of this end while looking up the next lane. Without this lock, both directions might
     /// look the lane up; but the memory of a lane with an arena of its own can be looked up only once.
     finding: Mutex<()>,
+    /// For a lane that this process has made: the links over which the process of the other end, and the process to which
+    /// this end goes, were told of the lane's arena.
+    told: Option<Box<[Weak<Link>; 2]>>,
 }
 
 impl fmt::Debug for Lane {
@@ -167,6 +170,7 @@ impl Lane {
             is_read: AtomicBool::new(false),
             next: OnceLock::new(),
             finding: Mutex::new(()),
+            told: None,
         }
     }
 
@@ -183,6 +187,13 @@ impl Lane {
         arena.lane(name.slot)?;
         let location = LaneLocation::Slot { arena: arena.clone(), slot: name.slot, usage: name.usage };
         Some(Self::new(location, side, link, source))
+    }
+
+    /// Returns this lane, which this process has just made, with the links over which its two processes were told of it:
+    /// the process of the other end, and the process to which this end goes.
+    pub(crate) fn announced_over(mut self, told: [Weak<Link>; 2]) -> Self {
+        self.told = Some(Box::new(told));
+        self
     }
 
     /// Returns the memory of this lane if it is in an arena, and `None` for the first lane of a link.
@@ -444,6 +455,7 @@ impl Lane {
     pub(crate) fn cancel_transfer(&self) {
         self.end_move(transfer_word::cancel::<RingMemory>);
         self.moving.store(false, Ordering::Relaxed);
+        self.tell_absence(Absent::This);
     }
 
     /// Joins two channels that are being fused: hands the two ends of this new lane to the processes of the two far
@@ -472,11 +484,28 @@ impl Lane {
         }
     }
 
-    /// Declares that the other end is done with this new lane: the other end is closed or has no process any more, and
-    /// will never come here. No other process would declare that, and the lane slot would never be free again.
-    pub(crate) fn set_other_done(&self) {
+    /// Declares that the other end will never come to this new lane, because it is closed, and that it is done with the
+    /// lane. No other process would declare that, and the lane slot would never be free again.
+    pub(crate) fn other_never_comes(&self) {
         if let Some(memory) = self.memory() {
             memory.done(1 - self.side()).store(1, Ordering::SeqCst);
+        }
+        self.tell_absence(Absent::Other);
+    }
+
+    /// Tells one of the two processes of this lane, which this process has made, that its end never comes. That process
+    /// then does not wait for the end to forget the arena. Does nothing at a second call, and for a lane of another maker.
+    pub(crate) fn tell_absence(&self, which: Absent) {
+        let (flag, index) = match which {
+            Absent::Other => (OTHER_IS_ABSENT, 0),
+            Absent::This => (THIS_IS_ABSENT, 1),
+        };
+        if let (Some(told), LaneLocation::Slot { arena, .. }) = (&self.told, &self.location)
+            && self.side.fetch_or(flag, Ordering::Relaxed) & flag == 0
+            && let Some(link) = told[index].upgrade()
+        {
+            directory::tell_absence(&link, arena.number());
+            directory::let_go(vec![link]);
         }
     }
 
@@ -523,12 +552,11 @@ impl Lane {
         }
     }
 
-    /// Discards this new, unannounced lane, and frees its lane slot.
+    /// Discards this new lane, which no record has named to an end that could come to it, and frees its lane slot.
     pub(crate) fn unmake(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);
-        if let LaneLocation::Slot { arena, .. } = &self.location {
-            arena.was_unmade();
-        }
+        self.tell_absence(Absent::Other);
+        self.tell_absence(Absent::This);
         if let Some(memory) = self.memory() {
             memory.set_unused();
         }
@@ -757,6 +785,19 @@ const GONE: u8 = 2;
 /// Flag in `Lane::side`: descriptors of this end are still in flight. The end is not declared done with the lane before
 /// the peer has received them.
 const LINGERING: u8 = 4;
+
+/// An end of a lane that this process has made, which never comes to the process that was told of the lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Absent {
+    /// The other end.
+    Other,
+    /// The end from which this process sees the lane.
+    This,
+}
+
+/// Flags in `Lane::side`: the process of the end was told that the end never comes ([`Absent`]).
+const OTHER_IS_ABSENT: u8 = 16;
+const THIS_IS_ABSENT: u8 = 32;
 
 /// Flag in `Lane::side`: this end is being closed. Its messages are dropped.
 const CLOSING: u8 = 8;

@@ -24,6 +24,7 @@
 //! | arena | memory for lanes; its token is that of the arena | number · lanes, and cells of a ring << 32 · the process at the other end |
 //! | notification area | the memory on which the receiver notifies members of the sender's wait sets | |
 //! | retire | none: the sender takes no more lanes from an arena | number of the arena · lanes that it named there |
+//! | absent | none: an end that the receiver may expect in an arena never comes | number of the arena |
 //! | retract | none: attachments for this direction that are still in the receiver's inbox are void | |
 
 use crate::error::Refusal;
@@ -42,8 +43,11 @@ pub(crate) const SHARES_BLOCKS: u64 = 2;
 /// Feature bit of a process that knows the packet *retire*: the maker of an arena takes no more lanes from the arena.
 pub(crate) const RETIRES_ARENAS: u64 = 4;
 
-/// The feature bits in this process's handshake.
-pub(crate) const FEATURES: u64 = SHARES_BLOCKS | RETIRES_ARENAS;
+/// Feature bit of a process that knows the packet *absent*, by which the maker of an arena says that an end never comes.
+pub(crate) const COUNTS_ABSENT_ENDS: u64 = 8;
+
+/// The feature bits that this process sends in its handshake.
+pub(crate) const FEATURES: u64 = SHARES_BLOCKS | RETIRES_ARENAS | COUNTS_ABSENT_ENDS;
 
 /// A constant in the upper 32 bits of the first field of open packets, handshakes, refusals and connect requests.
 /// [`Packet::decode`] returns `None` for such a packet without this constant.
@@ -132,6 +136,9 @@ pub(crate) enum Packet {
     /// The packet by which the maker of an arena announces that it takes no more lanes from the arena. `number` is the
     /// number of the arena, and `lanes` is the number of lanes there named in present or past records of the sender.
     Retire { number: u64, lanes: u64 },
+    /// The packet by which the maker of an arena says that an end in a lane there never comes to the receiver: the end was
+    /// closed before, or stays where it is. The receiver counts the end as found. `number` is that of the arena.
+    Absent { number: u64 },
     /// The packet that brings the memory of an arena with `lanes` lanes, of `cells` cells for each ring. `with` says
     /// which process holds the other ends of the lanes. `number` and `token` name the arena.
     Arena { token: u128, number: u64, lanes: u32, cells: u32, with: u64 },
@@ -156,6 +163,7 @@ impl Packet {
             Self::Introduce { .. } => 8,
             Self::Arena { .. } => 9,
             Self::Retract { .. } => 10,
+            Self::Absent { .. } => 11,
             Self::ReadyBitmap => 12,
             Self::Refuse { .. } => 13,
             Self::Connect { .. } => 14,
@@ -175,6 +183,7 @@ impl Packet {
             Self::Handshake { .. } => "before a handshake is sent",
             Self::Introduce { .. } => "before an introduction is sent",
             Self::Retire { .. } => "before an arena is retired",
+            Self::Absent { .. } => "before an end is said to be absent",
             Self::Arena { .. } => "before an arena is sent",
             Self::Retract { .. } => "before retract is sent",
             Self::ReadyBitmap => "before a ready bitmap is sent",
@@ -235,6 +244,7 @@ impl Packet {
             Self::Connect { token, link, reuses } => (token, [MAGIC, link, reuses]),
             Self::Introduce { number, name, inode } => (name, [number, inode, 0]),
             Self::Retire { number, lanes } => (0, [number, lanes, 0]),
+            Self::Absent { number } => (0, [number, 0, 0]),
             Self::Arena { token, number, lanes, cells, with } => {
                 (token, [number, u64::from(lanes) | u64::from(cells) << 32, with])
             }
@@ -291,6 +301,7 @@ impl Packet {
                 with: word64(40),
             },
             10 => Self::Retract { token },
+            11 => Self::Absent { number: word64(24) },
             12 => Self::ReadyBitmap,
             13 if word64(24) & !u64::from(u32::MAX) == MAGIC => Self::Refuse {
                 reason: word64(24) & u64::from(u32::MAX),
@@ -355,6 +366,7 @@ mod tests {
             ("introduce", Packet::Introduce { number: 0, name: 0, inode: 0 }),
             ("arena", Packet::Arena { token, number: 0, lanes: 1, cells: 4, with: 0 }),
             ("retire", Packet::Retire { number: 0, lanes: 0 }),
+            ("absent", Packet::Absent { number: 0 }),
             ("retract", Packet::Retract { token }),
             ("ready bitmap", Packet::ReadyBitmap),
             ("refuse", Packet::Refuse { reason: 0, versions }),
@@ -362,8 +374,13 @@ mod tests {
             ("accept", Packet::Accept { lane: None }),
         ];
         assert_page_has("packets", &packets.map(|(name, packet)| (name, [packet.kind().into()])));
-        assert_page_has("features", &[("shares blocks", [SHARES_BLOCKS]), ("retires arenas", [RETIRES_ARENAS])]);
-        assert_eq!(FEATURES, SHARES_BLOCKS | RETIRES_ARENAS);
+        let features = [
+            ("shares blocks", [SHARES_BLOCKS]),
+            ("retires arenas", [RETIRES_ARENAS]),
+            ("counts absent ends", [COUNTS_ABSENT_ENDS]),
+        ];
+        assert_page_has("features", &features);
+        assert_eq!(FEATURES, features.iter().fold(0, |all, (_, [bit])| all | bit));
         let refusals = [
             ("unknown", Refusal::Unknown),
             ("version", Refusal::version(VERSIONS)),
@@ -390,6 +407,7 @@ mod tests {
             Packet::Wake,
             Packet::Accept { lane: None },
             Packet::Retire { number: 1, lanes: 2 },
+            Packet::Absent { number: 1 },
             Packet::Connect { token, link: 1, reuses: 2 },
             Packet::Retract { token },
         ] {

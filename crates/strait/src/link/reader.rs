@@ -316,7 +316,7 @@ impl Link {
     fn put(&self, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         match packet {
             Packet::Introduce { .. } | Packet::Arena { .. } => self.directory.learn(self, packet, attachments),
-            Packet::Retire { .. } => {
+            Packet::Retire { .. } | Packet::Absent { .. } => {
                 self.woken_for_nothing();
                 self.directory.learn(self, packet, attachments)
             }

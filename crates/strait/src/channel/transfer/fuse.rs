@@ -47,9 +47,9 @@ use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
-use crate::lane::Lane;
 use crate::lane::arena::SMALL;
 use crate::lane::mailbox::{self, Parcel};
+use crate::lane::{Absent, Lane};
 use crate::link::packet::PayloadMemory;
 use crate::link::{Attachments, InUse, Link};
 use crate::ring::{CELL, Ended, Header, Memory, RecordKind};
@@ -567,7 +567,7 @@ impl<'a, 'b> Joining<'a, 'b> {
     /// processes is broken.
     fn make(near: &'a mut Half<'b>, far: &'a mut Half<'b>) -> Result<Option<Self>, Error> {
         let links = [near.tx.lane.link(), far.tx.lane.link()];
-        let (arena, name) = match Link::make_lane(links[0], links[1], SMALL) {
+        let (arena, name, told) = match Link::make_lane(links[0], links[1], SMALL) {
             Err(Error::PeerClosed) if links.iter().any(|link| link.is_down()) => return Ok(None),
             made => made?,
         };
@@ -575,10 +575,11 @@ impl<'a, 'b> Joining<'a, 'b> {
         let stand_in = |side, link: &InUse| {
             let lane = Lane::in_arena(&arena, name, side, link.clone(), None).expect("it was made just now");
             lane.set_moving();
-            Arc::new(lane)
+            lane
         };
         // Each stand-in is the end across from the far end that is told of it, and stands for the other far end.
-        let (to_near, to_far) = (stand_in(side, links[0]), stand_in(1 - side, links[1]));
+        let to_near = Arc::new(stand_in(side, links[0]).announced_over(told));
+        let to_far = Arc::new(stand_in(1 - side, links[1]));
         Ok(Some(Self { near, far, to_near, to_far, along: Along::default() }))
     }
 
@@ -734,6 +735,9 @@ impl<'a, 'b> Joining<'a, 'b> {
                 self.to_near.unmake();
             }
             [near, far] => {
+                if near {
+                    self.to_near.tell_absence(Absent::Other);
+                }
                 self.to_near.cancel_transfer();
                 if !near {
                     self.to_far.disown();

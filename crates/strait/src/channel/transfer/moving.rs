@@ -186,10 +186,9 @@ impl End {
             if !marked {
                 // There is no other end to read the mark.
                 tx.lane.forget_successor();
-                fresh.set_other_done();
             }
-            let marked = marked.then(|| tx.lane.clone());
-            rx.set_pending_move(Some(PendingMove { fresh: fresh.clone(), marked, stays: false }));
+            let marked_in = marked.then(|| tx.lane.clone());
+            rx.set_pending_move(Some(PendingMove { fresh: fresh.clone(), marked: marked_in, stays: false }));
             if let Err(error) = self.drain(&mut rx) {
                 self.stay(&mut tx, &mut rx, error);
                 return Err(error);
@@ -203,6 +202,10 @@ impl End {
             // The other end was closed, or its process died, before it came to its next lane.
             if alone && rx.ended().is_none() {
                 rx.end_with(Error::PeerClosed);
+            }
+            // An other end that has closed both its directions in the old lane follows no mark.
+            if alone || (!marked && rx.ended() == Some(Error::PeerClosed)) {
+                fresh.other_never_comes();
             }
             // If the other end is closed or dead, no end reads in the fresh lane: messages sent there would be lost,
             // with the ends in them.
@@ -300,10 +303,10 @@ impl End {
     ) -> Result<Arc<Lane>, Error> {
         let present = tx.producer.memory().cells().max(rx.cells());
         let cells = cells.unwrap_or(if present > SMALL { present.min(LARGEST_START) } else { SMALL });
-        let (arena, name) = Link::make_lane(peer, dest, cells)?;
+        let (arena, name, told) = Link::make_lane(peer, dest, cells)?;
         let lane = Lane::in_arena(&arena, name, tx.lane.side(), now, None).expect("it was made just now");
         lane.set_moving();
-        Ok(Arc::new(lane))
+        Ok(Arc::new(lane.announced_over(told)))
     }
 
     /// Ends this end's outgoing ring with a mark, so that the other end reads on in the lane of `fresh`, and wakes the
