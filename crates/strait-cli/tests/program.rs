@@ -112,6 +112,7 @@ fn children(parent: u32) -> Vec<(u32, String)> {
 }
 
 #[test]
+#[cfg_attr(not(feature = "suites"), ignore = "needs mechanisms of the feature `suites`")]
 fn nothing_is_left_behind_when_processes_are_killed() {
     let mechanisms =
         ["fifo", "stream-named", "datagram-named", "sysv-queue", "posix-queue", "sysv-shm-sem", "posix-shm-sem"];
@@ -375,6 +376,7 @@ fn one_processor_is_said_and_not_faked() {
 }
 
 #[test]
+#[cfg_attr(not(feature = "suites"), ignore = "needs a mechanism of the feature `suites`")]
 fn a_run_that_breaks_is_shown_and_fails() {
     let words = ["bench", "table", "--sizes", "64", "--mechanisms", "faulty-tears", "--waiting", "block"];
     let output = strait(&[&words[..], &["--count", "1000"]].concat());
