@@ -109,7 +109,7 @@ struct Halves {
 pub(crate) struct Lane {
     location: LaneLocation,
     /// The side of this end, 0 or 1: also the number of the ring that this end writes. Also holds the flags [`GONE`],
-    /// [`LINGERING`], [`CLOSING`], and those of [`Absent`].
+    /// [`LINGERING`], [`CLOSING`], [`MOVING`], [`IS_READ`], and those of [`Absent`].
     side: AtomicU8,
     /// The number of unused lanes in a row, including this lane: lanes where this end has sent and received no message.
     /// If a peer makes the number exceed [`MOST_UNUSED`], the peer is a bad peer.
@@ -127,11 +127,6 @@ pub(crate) struct Lane {
     abandoned: AtomicBool,
     /// Whether the transfer of the other end into this lane was cancelled. If so, the source still holds the other end.
     cancelled: AtomicBool,
-    /// Whether this process, as the source, has begun a transfer of this end. `false` again once a transfer was
-    /// cancelled.
-    moving: AtomicBool,
-    /// Whether this end has received everything from the other end in this lane, and nothing more can follow.
-    is_read: AtomicBool,
     /// The next lane, in which this end goes on; empty if the next lane is not known yet. Set by the first direction of
     /// this end (sending or receiving) to reach its mark.
     next: OnceLock<Arc<Lane>>,
@@ -166,8 +161,6 @@ impl Lane {
             source,
             abandoned: AtomicBool::new(false),
             cancelled: AtomicBool::new(false),
-            moving: AtomicBool::new(false),
-            is_read: AtomicBool::new(false),
             next: OnceLock::new(),
             finding: Mutex::new(()),
             told: None,
@@ -227,7 +220,7 @@ impl Lane {
         let memory = cells.and_then(|cells| LaneMemory::new(&open.ring, 0, cells));
         let ring = memory.ok_or(Error::BadPeer("a ring of impossible size"))?.ring(0);
         // One end must be side 0, and both ends must agree on it: the tokens decide.
-        self.side.store(u8::from(halves.token > open.token), Ordering::Relaxed);
+        self.side.fetch_or(u8::from(halves.token > open.token), Ordering::Relaxed);
         let _ = halves.inward.set((ring, open.token));
         Ok(())
     }
@@ -425,14 +418,14 @@ impl Lane {
     /// Records this end as in transit from now on, with this process as the source of the transfer: in this `Lane`, and
     /// for other processes in the lane's shared memory.
     pub(crate) fn set_moving(&self) {
-        self.moving.store(true, Ordering::Relaxed);
+        self.side.fetch_or(MOVING, Ordering::Relaxed);
         if let Some(memory) = self.memory() {
             memory.moving().store(1, Ordering::Relaxed);
         }
     }
 
     pub(crate) fn is_moving(&self) -> bool {
-        self.moving.load(Ordering::Relaxed)
+        self.side.load(Ordering::Relaxed) & MOVING != 0
     }
 
     /// Hands this end over to its destination, because the message with this end was committed. This process no longer
@@ -454,7 +447,7 @@ impl Lane {
     /// end, and is the peer of the other end again.
     pub(crate) fn cancel_transfer(&self) {
         self.end_move(transfer_word::cancel::<RingMemory>);
-        self.moving.store(false, Ordering::Relaxed);
+        self.side.fetch_and(!MOVING, Ordering::Relaxed);
         self.tell_absence(Absent::This);
     }
 
@@ -545,11 +538,7 @@ impl Lane {
     #[cold]
     fn take_that_sleeper(&self, word: &AtomicU32) -> u32 {
         fault::point("before a sleeper is taken");
-        if self.moving.load(Ordering::Relaxed) {
-            ring::take_sleeper(word)
-        } else {
-            transfer_word::take_sleeper_unless_relayed(word)
-        }
+        if self.is_moving() { ring::take_sleeper(word) } else { transfer_word::take_sleeper_unless_relayed(word) }
     }
 
     /// Discards this new lane, which no record has named to an end that could come to it, and frees its lane slot.
@@ -708,7 +697,7 @@ impl Lane {
 
     /// Marks that this end has received everything from the other end in this lane, and nothing more can follow.
     pub(crate) fn set_read(&self) {
-        self.is_read.store(true, Ordering::Relaxed);
+        self.side.fetch_or(IS_READ, Ordering::Relaxed);
     }
 
     /// Keeps counting this end's descriptors in flight in this lane, after the last message here. `in_flight` is the
@@ -802,6 +791,12 @@ const THIS_IS_ABSENT: u8 = 32;
 /// Flag in `Lane::side`: this end is being closed. Its messages are dropped.
 const CLOSING: u8 = 8;
 
+/// Flag in `Lane::side`: this process, as the source, has begun a transfer of this end, and has not cancelled it.
+const MOVING: u8 = 64;
+
+/// Flag in `Lane::side`: this end has received everything from the other end in this lane, and nothing more can follow.
+const IS_READ: u8 = 128;
+
 /// Decides which process declares an end as done with a lane in which the end never arrived.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Done {
@@ -863,7 +858,7 @@ impl Drop for Lane {
             if side & GONE == 0 {
                 fault::point("before a lane is done with");
                 if let LaneLocation::Slot { arena, slot, usage } = &self.location {
-                    if !(self.is_read.load(Ordering::Relaxed) && self.current_link().is_local()) {
+                    if !(side & IS_READ != 0 && self.current_link().is_local()) {
                         arena.expect_more(*slot);
                     }
                     // A peer misled the end about its other end, or records were overwritten.
