@@ -282,7 +282,7 @@ pub(crate) struct LaneDirectory {
     /// Whether announcements over this link were taken away, because nothing in use reaches the link, or because too many
     /// introduced processes have ended. An announcement that was unread then may refer to one of those that are gone.
     has_lost_announcements: AtomicBool,
-    /// The announcements that were replaced while the link was being dropped: forgotten with the others.
+    /// The announcements that were replaced or used up while the link was being dropped: forgotten with the others.
     replaced: Mutex<Vec<Announcements>>,
     /// The number of introduced processes that were left at the last look for those that have ended; 0 before the first
     /// look, and [`LOOKING`] while a look is about to begin.
@@ -302,11 +302,11 @@ const WITH_INTRODUCED: u64 = 2;
 impl Directory for LaneDirectory {
     fn learn(&self, link: &Link, packet: Packet, mut attachments: Vec<ReceivedAttachment>) -> Result<(), Error> {
         if let Packet::Retire { number, lanes } = packet {
-            self.learn_retirement((number, link.number()), lanes);
+            self.learn_retirement(link, number, lanes);
             return Ok(());
         }
         if let Packet::Absent { number } = packet {
-            self.learn_absence((number, link.number()));
+            self.learn_absence(link, number);
             return Ok(());
         }
         let (Packet::Introduce { .. } | Packet::Arena { .. }) = packet else { return Ok(()) };
@@ -321,15 +321,7 @@ impl Directory for LaneDirectory {
             }
             _ => Announcements::default(),
         };
-        // Forgetting may close ends in transit, and so receive from this link; and this thread is the leader of this
-        // link.
-        if !replaced.is_empty() {
-            // After the destructor of a link the program may never call the library again, so no job may be left.
-            match link.is_being_dropped() {
-                true => unpoisoned(&self.replaced).push(replaced),
-                false => deferred::run_later(|| super::retention::forget(replaced)),
-            }
-        }
+        self.forget_later(link, replaced);
         Ok(())
     }
 
@@ -476,26 +468,60 @@ impl LaneDirectory {
         }
     }
 
-    /// Notes that the maker of the arena of this announcement takes no more lanes from the arena, and has named `lanes`
-    /// there. Forgets the arena, if this process has looked up its ends in all these lanes. Does nothing if the arena
-    /// is not known.
-    fn learn_retirement(&self, key: Announced, lanes: u64) {
-        let mut announcements = unpoisoned(&self.announcements);
-        let Some(known) = announcements.arenas.get_mut(&key) else { return };
-        known.in_all = Some(known.ends_in(lanes));
-        if known.is_used_up() {
-            forget_later(announcements.arenas.remove(&key).map(|known| (key, known)));
-        }
+    /// Notes that the maker of the arena with this number, announced over `link`, takes no more lanes from the arena, and
+    /// has named `lanes` there. Forgets the arena, if this process has looked up its ends in all these lanes. Does nothing
+    /// if the arena is not known.
+    fn learn_retirement(&self, link: &Link, number: u64, lanes: u64) {
+        self.update(link, number, |known| known.in_all = Some(known.ends_in(lanes)));
     }
 
-    /// Notes that an end in a lane of the arena of this announcement never comes, as if this process had looked the end
-    /// up. Forgets the arena, if this process now has looked up all of its ends. Does nothing if the arena is not known.
-    fn learn_absence(&self, key: Announced) {
+    /// Notes that an end in a lane of the arena with this number, announced over `link`, never comes, as if this process
+    /// had looked the end up. Forgets the arena, if this process has looked up all of its ends now. Does nothing if the
+    /// arena is not known.
+    fn learn_absence(&self, link: &Link, number: u64) {
+        self.update(link, number, |known| known.found += 1);
+    }
+
+    fn update(&self, link: &Link, number: u64, update: impl FnOnce(&mut Known)) {
+        let key = (number, link.number());
         let mut announcements = unpoisoned(&self.announcements);
         let Some(known) = announcements.arenas.get_mut(&key) else { return };
-        known.found += 1;
-        if known.is_used_up() {
-            forget_later(announcements.arenas.remove(&key).map(|known| (key, known)));
+        update(known);
+        if !known.is_used_up() {
+            return;
+        }
+        let Announcements { arenas, introduced, .. } = &mut *announcements;
+        let is_kept = |link: &Arc<Link>| introduced.values().any(|known| Arc::ptr_eq(known, link));
+        match &arenas[&key].with {
+            // Nothing waits for these lanes, and the link stays with the introduction, so forgetting ends nothing.
+            With::Maker => {}
+            With::Other(link) if is_kept(link) => {}
+            With::Us if !peers::is_dropping() => {
+                let mut used_up = Announcements::default();
+                used_up.arenas.extend(arenas.remove_entry(&key));
+                drop(announcements);
+                return self.forget_later(link, used_up);
+            }
+            // This thread is the leader of the link, and must drop no link. The arena is forgotten with the link. So is an
+            // arena that is used up in the destructor of a link: after that the program may never call the library again,
+            // so no job may be left.
+            With::Other(_) | With::Us => return,
+        }
+        let used_up = arenas.remove(&key);
+        drop(announcements);
+        drop(used_up);
+    }
+
+    /// Forgets `announcements`, of the peer of `link`, later in this call: forgetting may close ends in transit, and so
+    /// receive from the link, and the calling thread is the leader of the link.
+    fn forget_later(&self, link: &Link, announcements: Announcements) {
+        if announcements.is_empty() {
+            return;
+        }
+        // After the destructor of a link the program may never call the library again, so no job may be left.
+        match link.is_being_dropped() {
+            true => unpoisoned(&self.replaced).push(announcements),
+            false => deferred::run_later(|| super::retention::forget(announcements)),
         }
     }
 }
@@ -515,14 +541,6 @@ fn retire(forgotten: &[Made], link: &Link) {
     if !packets.is_empty() && link.knows(RETIRES_ARENAS) {
         packets.into_iter().for_each(|packet| link.send_sooner_or_later(packet));
     }
-}
-
-/// Forgets an announced arena later in this call: forgetting may receive from the link, and the calling thread is the
-/// leader of the link or holds its announcements.
-fn forget_later(arena: Option<(Announced, Known)>) {
-    let mut used_up = Announcements::default();
-    used_up.arenas.extend(arena);
-    deferred::run_later(|| super::retention::forget(used_up));
 }
 
 impl Link {

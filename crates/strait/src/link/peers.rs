@@ -165,6 +165,11 @@ pub(crate) fn while_dropping(link: &Link, step: impl FnOnce()) {
     }
 }
 
+/// Returns whether the calling thread is in the destructor of a link.
+pub(crate) fn is_dropping() -> bool {
+    DROPPING.try_with(|dropping| !dropping.borrow().links.is_empty()).unwrap_or(true)
+}
+
 /// Waits until each link in the destructor in another thread has passed on its peer's announcements, or until the
 /// deadline. If this thread is in the destructor of a link itself, it waits for [`PATIENCE`] at most.
 pub(crate) fn await_dropped(deadline: Deadline) {
