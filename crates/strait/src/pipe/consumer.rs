@@ -148,7 +148,9 @@ impl DataConsumer {
     /// use strait::{Deadline, Error, pipe::DataPipe};
     /// let (producer, consumer) = DataPipe::pair(4096)?;
     /// consumer.abort(17);
-    /// assert_eq!(producer.write_some(b"more", Deadline::NEVER), Err(Error::Aborted { reason: 17 }));
+    /// // The producer learns of it once it finds no room.
+    /// let written = (0..2).try_for_each(|_| producer.write_whole(&[7; 4096], Deadline::NEVER));
+    /// assert_eq!(written, Err(Error::Aborted { reason: 17 }));
     /// # Ok::<(), Error>(())
     /// ```
     pub fn abort(self, reason: u32) {
