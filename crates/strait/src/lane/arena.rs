@@ -31,7 +31,7 @@ use crate::sync::unpoisoned;
 const FIRST: usize = 16 << 10;
 
 /// The size in bytes of this process's largest arenas with many lanes.
-const LARGEST: usize = 4 << 20;
+pub(crate) const LARGEST: usize = 4 << 20;
 
 /// The number of bytes by which the memory of an arena is populated: the kernel backs this much with memory at a time.
 const PIECE: usize = 64 << 10;

@@ -16,7 +16,7 @@ use super::retention::{Orphaned, Search};
 use super::{Lane, Name};
 use crate::deferred::{self, InTurn};
 use crate::error::Error;
-use crate::lane::arena::{Arena, Introduction, Made, Maker, SMALL};
+use crate::lane::arena::{Arena, Introduction, LARGEST, Made, Maker, SMALL};
 use crate::link::io::ReceivedAttachment;
 use crate::link::packet::{COUNTS_ABSENT_ENDS, Packet, RETIRES_ARENAS};
 use crate::link::peers::ClaimedProcess;
@@ -102,9 +102,10 @@ impl Known {
     /// Returns the arena, which the peer of `link` has announced; maps its memory now, if the memory is not mapped yet.
     ///
     /// For an end that is closed (`over_limit` is [`OverLimit::Exceed`]), the memory is mapped even over a limit of the
-    /// peer, but then only for as long as the returned arena lives: until the end is closed. Such an arena does not
-    /// know which ends of its lanes were here before, so a peer can have an end closed twice. A second close disturbs
-    /// only channels between this process and processes for which the peer may make lanes.
+    /// peer, unless the arena is larger than an honest process makes. It is then mapped only for as long as the returned
+    /// arena lives: until the end is closed. Such an arena does not know which ends of its lanes were here before, so a
+    /// peer can have an end closed twice. A second close disturbs only channels between this process and processes for
+    /// which the peer may make lanes.
     fn map(&mut self, link: &Link, over_limit: OverLimit) -> Result<Arc<Arena>, Error> {
         let (attachment, claim) = match &self.memory {
             ArenaMemory::Mapped(arena) => return Ok(arena.clone()),
@@ -115,7 +116,7 @@ impl Known {
                 self.memory = ArenaMemory::Mapped(arena.clone());
                 Ok(arena)
             }
-            Err(Error::LimitReached(_)) if over_limit == OverLimit::Exceed => {
+            Err(Error::LimitReached(_)) if over_limit == OverLimit::Exceed && claim.is_plausible() => {
                 link.map_arena(attachment, claim, over_limit)
             }
             Err(error) => Err(error),
@@ -151,6 +152,14 @@ struct Claim {
     token: u128,
     lanes: u32,
     cells: usize,
+}
+
+impl Claim {
+    /// Returns whether an honest process makes arenas of this size. This process keeps private memory for each lane of a
+    /// received arena.
+    fn is_plausible(&self) -> bool {
+        sizes_of_lanes(self.lanes, self.cells as u64).is_some_and(|sizes| *sizes.start() <= LARGEST)
+    }
 }
 
 /// The key of an announcement: the number in the packet, and the number of the link over which the packet was received.

@@ -36,6 +36,10 @@ use crate::os::fork::Born;
 use crate::os::memory;
 use crate::quota::{Amounts, Charge, Ledger, OverLimit, Resource};
 
+/// The most bytes of immutable memory that are mapped over a limit of the peer. Such memory is a handle table, which this
+/// process copies into private memory.
+const MOST_OVER_LIMIT: usize = 4 << 20;
+
 /// A mapping of memory that other processes may have mapped too. Dropping the last reference removes the mapping from
 /// the process.
 #[derive(Debug)]
@@ -162,6 +166,7 @@ impl Mapping {
         over_limit: OverLimit,
     ) -> Result<Arc<Self>, Error> {
         let checked = checked_immutable(fd, sizes)?;
+        let over_limit = if checked.len <= MOST_OVER_LIMIT { over_limit } else { OverLimit::Refuse };
         let charge = ledger.charge_or(checked.amounts(), over_limit)?;
         Self::received_checked(memory::Source::Sealed(fd), &checked, charge)
     }
@@ -426,5 +431,15 @@ mod tests {
             Mapping::received_immutable(fd.as_fd(), ANY, &ledger(8192), OverLimit::Refuse),
             Err(Error::BadPeer(_))
         ));
+    }
+
+    #[test]
+    fn only_little_immutable_memory_is_mapped_over_a_limit() {
+        for (len, is_mapped) in [(MOST_OVER_LIMIT, true), (MOST_OVER_LIMIT + 4096, false)] {
+            let fd = memory::memfd("test", len).unwrap();
+            memory::seal_all(&fd).unwrap();
+            let mapped = Mapping::received_immutable(fd.as_fd(), ANY, &Ledger::new(Some(4096)), OverLimit::Exceed);
+            assert_eq!(mapped.map(drop), if is_mapped { Ok(()) } else { Err(Error::LimitReached(Resource::Memory)) });
+        }
     }
 }

@@ -331,7 +331,8 @@ impl Rx {
         }
         // Within a process the sender itself removes untaken handles and values.
         if !link.is_local() {
-            // The other end keeps the lane until its descriptors were taken.
+            // The other end keeps the lane until its descriptors were taken. No thread sleeps for room
+            // there: the ring has ended.
             if let Some(consumer) = &mut self.consumer {
                 consumer.give_taken();
             }

@@ -15,7 +15,7 @@ use crate::link::packet::Packet;
 use crate::link::{Attachments, InUse, Link, peers};
 use crate::os::alone::is_alone;
 use crate::os::socket;
-use crate::quota::OverLimit;
+use crate::quota::{self, OverLimit, Resource};
 use crate::shm::{Mapping, Shareable, lane_size};
 
 /// The value of the field `with` of an arena packet if both ends of each lane are in this process.
@@ -443,4 +443,25 @@ fn an_older_link_stands_only_for_links_that_its_introducers_can_harm_too() {
     let (behind, _process_behind) = introduced(&through, 5);
     assert_eq!(behind.oldest_link().number(), first.number());
     assert_eq!(first.oldest_link().number(), first.number());
+}
+
+/// Shows that an end that is closed has its lane mapped over a limit, unless the lane's arena is larger than an honest
+/// process makes: this process would keep private memory for each of its lanes.
+#[test]
+fn an_arena_larger_than_an_honest_one_is_not_mapped_over_a_limit() {
+    if !is_alone() {
+        return;
+    }
+    quota::set_limits(quota::Limits::new().peer(Resource::Lanes, 2));
+    for (lanes, is_mapped) in [(64, true), (1 << 20, false)] {
+        let link = Pair::named(0xb4);
+        let (mapping, fd) = Mapping::shared("strait-test", lanes * lane_size(SMALL)).unwrap();
+        let arena = Packet::Arena { token: 1, number: 1, lanes: lanes as u32, cells: SMALL as u32, with: 0 };
+        link.send(arena, Attachments::memory(&Shareable { mapping, fd: Some(fd) }));
+        link.ours.drain_once();
+        let find = |over_limit| link.ours.find_lane(name(1), 0, false, over_limit).map(drop);
+        let limit = Err(Error::LimitReached(Resource::Lanes));
+        assert_eq!(find(OverLimit::Refuse), limit);
+        assert_eq!(find(OverLimit::Exceed), if is_mapped { Ok(()) } else { limit });
+    }
 }
