@@ -245,7 +245,7 @@ impl Options {
         }
         socket::close_on_exec(&socket)?;
         let name = peers::own_name()?;
-        let link = Link::over(socket, self.peer_memory, Box::<LaneDirectory>::default())?;
+        let link = Link::over(socket, self.peer_memory, Arc::<LaneDirectory>::default())?;
         match link.send_handshake(name) {
             // The peer may have sent something before it closed the socket.
             Ok(()) | Err(Error::PeerClosed) => Channel::first(link, self),
@@ -270,7 +270,7 @@ impl Channel {
         deadline: Deadline,
     ) -> Result<Self, Error> {
         let name = peers::own_name()?;
-        let link = Link::over(socket, options.peer_memory, Box::<LaneDirectory>::default())?;
+        let link = Link::over(socket, options.peer_memory, Arc::<LaneDirectory>::default())?;
         // The token goes out only if the listening socket belongs to the right user. The process that answers may be a
         // different process, so the user of the link's peer is checked below.
         let listens = credentials::of_socket(link.io().socket().expect("it has one"))?.uid;
@@ -309,7 +309,7 @@ impl Channel {
         let name = peers::own_name()?;
         let terms = options.terms();
         let reused = terms.and_then(|terms| Link::for_request(socket.as_fd(), peer, &request, terms));
-        let directory = Box::<LaneDirectory>::default();
+        let directory = Arc::<LaneDirectory>::default();
         let link = Link::known(socket, peer, (request.name, request.features), options.peer_memory, directory)?;
         link.send_handshake(name)?;
         if let Some(reused) = reused

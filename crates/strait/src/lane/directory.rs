@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
-use super::retention::{Orphaned, Search};
+use super::retention::{Dropped, Search};
 use super::{Lane, Name};
 use crate::deferred::{self, InTurn};
 use crate::error::Error;
@@ -351,14 +351,16 @@ impl Directory for LaneDirectory {
     }
 
     fn end(&self, link: &Link) {
-        let announcements = std::mem::take(&mut *unpoisoned(&self.announcements));
         // The other announcements are of arenas for the peer and this process alone. The peer refers to such arenas
         // over this link only. So closing the link of an ordinary peer looks at no link of another peer.
-        if announcements.has_references() {
-            // A link to the same process may not be known as such yet, because nothing was received from it.
+        let has_references = unpoisoned(&self.announcements).has_references();
+        if has_references {
+            // A link to the same process may not be known as such yet, because nothing was received from it. The
+            // announcements stay in this directory meanwhile: a thread that receives may need them.
             peers::drain_all();
-            Orphaned { process: link.process(), announcements, dropped: Some(link.number()) }.pass_on();
+            Dropped::new(link).pass_on();
         }
+        drop(link.lose_announcements());
         std::mem::take(&mut *unpoisoned(&self.replaced)).into_iter().for_each(super::retention::forget);
         self.retire_arenas();
     }
@@ -552,28 +554,42 @@ fn retire(forgotten: &[Made], link: &Link) {
     }
 }
 
+fn of_lanes(directory: &dyn Directory) -> &LaneDirectory {
+    let directory: &dyn Any = directory;
+    directory.downcast_ref().expect("each link was created with a directory")
+}
+
 impl Link {
     /// Returns the link of this process to itself, for channels with both ends in this process. All calls return the
     /// same link; the first creates it.
     pub(crate) fn own() -> InUse {
         static OWN: PerProcess<OnceLock<Arc<Link>>> = PerProcess::new(OnceLock::new);
-        OWN.get().get_or_init(|| Self::local(Box::<LaneDirectory>::default())).in_use()
+        OWN.get().get_or_init(|| Self::local(Arc::<LaneDirectory>::default())).in_use()
     }
 
     /// Returns the state of lanes of this link.
     fn lane_directory(&self) -> &LaneDirectory {
-        let directory: &dyn Any = self.directory();
-        directory.downcast_ref().expect("each link was created with a directory")
+        of_lanes(self.directory())
     }
 
     /// Returns the link to the process introduced by the peer over this link under the number `number`. Another link to
     /// the same peer may have taken that announcement over. Returns `None` if the peer has introduced no process under
     /// this number.
     fn introduced(&self, number: u64) -> Option<Arc<Self>> {
-        let find = |link: &Self| link.announcements().introduced.get(&(number, self.number())).cloned();
+        self.find_announced(|announcements| announcements.introduced.get(&(number, self.number())).cloned())
+    }
+
+    /// Returns the result of `find` for the announcements over this link, or over another link to the same peer that may
+    /// have taken them over. Such a link may be being dropped: then its announcements are looked at too. So this search
+    /// waits for no thread that drops a link. Such a thread may wait for the caller, the leader of this link.
+    fn find_announced<T>(&self, find: impl Fn(&Announcements) -> Option<T>) -> Option<T> {
+        let of_link = |link: &Self| find(&link.announcements());
+        let of_dropped = |directory: &dyn Directory| find(&unpoisoned(&of_lanes(directory).announcements));
         let mut search = Search::begin();
         loop {
-            let found = find(self).or_else(|| self.siblings().iter().find_map(|link| find(link)));
+            let found = of_link(self)
+                .or_else(|| self.siblings().iter().find_map(|link| of_link(link)))
+                .or_else(|| peers::find_among_dropped(of_dropped));
             if found.is_some() || !search.was_disturbed() {
                 return found;
             }
@@ -589,8 +605,7 @@ impl Link {
         if let Some(link) = self.introduced(number) {
             return Ok(Some(link));
         }
-        let ended = |link: &Self| link.announcements().ended.get(&key).copied();
-        let Some(claim) = ended(self).or_else(|| self.siblings().iter().find_map(|link| ended(link))) else {
+        let Some(claim) = self.find_announced(|announcements| announcements.ended.get(&key).copied()) else {
             return Ok(None);
         };
         let (socket, _) = crate::os::socket::pair()?;
@@ -664,7 +679,7 @@ impl Link {
     fn introduced_over(&self, socket: OwnedFd, claim: ClaimedProcess) -> Result<InUse, Error> {
         // The name is obtained first: a link that is dropped is closed for good, but this call may be tried again.
         let name = peers::own_name()?;
-        let link = Self::over(socket, self.ledger().memory().unwrap_or(usize::MAX), Box::<LaneDirectory>::default())?;
+        let link = Self::over(socket, self.ledger().memory().unwrap_or(usize::MAX), Arc::<LaneDirectory>::default())?;
         link.was_introduced(self, claim);
         link.send_handshake_sooner_or_later(name);
         Ok(link)
@@ -736,6 +751,7 @@ impl Link {
             if let Some(found) = any(self).or_else(|| self.siblings().iter().find_map(any)) {
                 return found;
             }
+            search.await_dropped();
             if !search.was_disturbed() {
                 return failed.and(Err(Error::BadPeer("a lane that was never announced")));
             }

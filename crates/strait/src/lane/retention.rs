@@ -44,13 +44,11 @@ const CREDIT_FREE: usize = 1024;
 /// The amount added to the credit for the next search for unreachable links by the end of a link's last use.
 const CREDIT_EACH: usize = 64;
 
-/// The announcements received over a link that was dropped or is about to be dropped.
-pub(crate) struct Orphaned {
-    /// The process at the other end of the dropped link; `None` if its handshake was not received or gave no name.
-    pub(crate) process: Option<Process>,
-    pub(crate) announcements: Announcements,
-    /// The number of the link if the link is being dropped; `None` if the link still exists.
-    pub(crate) dropped: Option<u64>,
+/// A link that is being dropped, with the announcements received over it.
+pub(crate) struct Dropped<'a> {
+    link: &'a Link,
+    /// The process at the other end of the link; `None` if its handshake was not received or gave no name.
+    process: Option<Process>,
 }
 
 /// How often announcements were passed on from one link to another.
@@ -84,17 +82,22 @@ impl Search {
         Self { passed_on: PASSED_ON.load(Ordering::SeqCst), until: Deadline::after(SEARCH), looks: 0 }
     }
 
-    /// Returns whether announcements were passed on since the search began or was last repeated. If so, a vain search
-    /// must be repeated. Waits while another thread passes announcements on, but not beyond [`SEARCH`] and [`LOOKS`]
-    /// waits of [`AGAIN`].
-    pub(crate) fn was_disturbed(&mut self) -> bool {
-        self.looks += 1;
-        let may_look = self.looks <= LOOKS;
+    /// Waits while other threads drop links, which may have unread packets with the announcement, but not beyond
+    /// [`SEARCH`] and [`LOOKS`] waits of [`AGAIN`]. The caller must be the leader of no link: a thread that drops a link
+    /// receives from all links.
+    pub(crate) fn await_dropped(&self) {
+        let may_look = self.looks < LOOKS;
         let is_late = self.until.has_passed();
         peers::await_dropped(if is_late && may_look { Deadline::after(AGAIN) } else { self.until });
+    }
+
+    /// Returns whether announcements were passed on since the search began or was last repeated. If so, a vain search
+    /// must be repeated. Waits while another thread moves announcements, but for nothing else.
+    pub(crate) fn was_disturbed(&mut self) -> bool {
+        self.looks += 1;
         drop(uses::hold());
         let before = std::mem::replace(&mut self.passed_on, PASSED_ON.load(Ordering::SeqCst));
-        before != self.passed_on && (may_look || !self.until.has_passed())
+        before != self.passed_on && (self.looks <= LOOKS || !self.until.has_passed())
     }
 }
 
@@ -114,7 +117,7 @@ pub(crate) fn forget_unreachable() {
 fn is_anything_to_forget() -> bool {
     let turn = uses::hold();
     let all = peers::all_there_are();
-    let reachable = Reachable::from_uses(&all, &processes_of(&all), &[], &turn);
+    let reachable = Reachable::from_uses(&all, &processes_of(&all), None, &turn);
     let is_any = all.iter().any(|link| !reachable.contains(link) && !link.announcements().is_empty());
     drop(turn);
     fault::point("before the links of a search are let go");
@@ -129,8 +132,7 @@ fn processes_of(links: &[Arc<Link>]) -> Vec<Option<Process>> {
     links.iter().map(|link| link.process()).collect()
 }
 
-/// Takes the announcements over all links that nothing in use reaches, and the announcements `late` of a dropped link.
-/// Moves these announcements to a retained link to the same process, if there is one, and otherwise forgets them. The
+/// Takes the announcements over all links that nothing in use reaches, and those over the dropped link `late`. Moves these announcements to a retained link to the same process, if there is one, and otherwise forgets them. The
 /// caller must hold neither a lock of a link nor the lock of the mailbox.
 ///
 /// Another link may lead to the same process without this process knowing it: its handshake is unread, or the packet
@@ -139,19 +141,18 @@ fn processes_of(links: &[Arc<Link>]) -> Vec<Option<Process>> {
 /// has another link to this process has sent its handshake there, and its introducer the packet that introduces it,
 /// before the peer could use it. A peer without a handshake by then finds the link shut down before referring to the
 /// announcements.
-fn collect(late: Option<Orphaned>) {
-    let late: Vec<_> = late.into_iter().collect();
+fn collect(late: Option<&Dropped<'_>>) {
     let (turn, all) = (uses::hold(), peers::all_there_are());
     let processes = processes_of(&all);
-    let reachable = Reachable::from_uses(&all, &processes, &late, &turn);
-    if shut_those_without_heir(&all, &processes, &reachable, &late) {
+    let reachable = Reachable::from_uses(&all, &processes, late, &turn);
+    if shut_those_without_heir(&all, &processes, &reachable, late) {
         drop(turn);
         drop(reachable);
         let_go(all);
         peers::drain_all();
         let (turn, all) = (uses::hold(), peers::all_there_are());
         let processes = processes_of(&all);
-        let reachable = Reachable::from_uses(&all, &processes, &late, &turn);
+        let reachable = Reachable::from_uses(&all, &processes, late, &turn);
         return pass_on_or_forget(all, &processes, reachable, late, turn);
     }
     pass_on_or_forget(all, &processes, reachable, late, turn);
@@ -170,15 +171,15 @@ fn heir<'a>(
 }
 
 /// Shuts down each link in `all` that is not `reachable` and whose announcements no other link would take over. Returns
-/// whether there is such a link among them, or among the dropped links in `late`, that leads to a known process.
+/// whether there is such a link among them, or whether the dropped link `late` is one, that leads to a known process.
 fn shut_those_without_heir(
     all: &[Arc<Link>],
     processes: &[Option<Process>],
     reachable: &Reachable,
-    late: &[Orphaned],
+    late: Option<&Dropped<'_>>,
 ) -> bool {
     let has_none = |process: Option<Process>| process.is_some() && heir(all, processes, reachable, process).is_none();
-    let mut is_any = late.iter().any(|late| has_none(late.process));
+    let mut is_any = late.is_some_and(|late| has_none(late.process));
     for (link, process) in all.iter().zip(processes) {
         if !reachable.contains(link) && has_none(*process) && !link.announcements().is_empty() {
             link.shut();
@@ -194,24 +195,24 @@ fn pass_on_or_forget(
     all: Vec<Arc<Link>>,
     processes: &[Option<Process>],
     reachable: Reachable,
-    mut late: Vec<Orphaned>,
+    late: Option<&Dropped<'_>>,
     turn: MutexGuard<'_, ()>,
 ) {
-    for (link, process) in all.iter().zip(processes).filter(|(link, _)| !reachable.contains(link)) {
-        let announcements = link.lose_announcements();
-        if !announcements.is_empty() {
-            late.push(Orphaned { process: *process, announcements, dropped: None });
-        }
-    }
+    let unreachable = all.iter().zip(processes).filter(|(link, _)| !reachable.contains(link));
+    let lost = late.map(|late| (late.process, late.link.lose_announcements()));
+    let lost = lost.into_iter().chain(unreachable.map(|(link, process)| (*process, link.lose_announcements())));
+    let lost: Vec<_> = lost.filter(|(_, announcements)| !announcements.is_empty()).collect();
     fault::point("before announcements are passed on to another link");
     let mut forgotten = Vec::new();
-    for Orphaned { process, announcements, dropped } in late {
+    for (process, announcements) in lost {
         forgotten.push(match heir(&all, processes, &reachable, process) {
             Some(heir) => heir.announcements().take_over(announcements),
             None => announcements,
         });
         PASSED_ON.fetch_add(1, Ordering::SeqCst);
-        dropped.into_iter().for_each(peers::forget);
+    }
+    if let Some(late) = late {
+        peers::forget(late.link.number());
     }
     drop(turn);
     drop(reachable);
@@ -223,15 +224,21 @@ fn pass_on_or_forget(
     let_go(all);
 }
 
-impl Orphaned {
-    /// Moves these announcements to another reachable link to the same process, if there is such a link. Otherwise
-    /// forgets the announcements.
+impl<'a> Dropped<'a> {
+    /// Returns the link `link`, whose destructor runs and has received its remaining packets.
+    pub(crate) fn new(link: &'a Link) -> Self {
+        Self { link, process: link.process() }
+    }
+
+    /// Moves the announcements over this link to another reachable link to the same process, if there is such a link.
+    /// Otherwise forgets the announcements.
     pub(crate) fn pass_on(self) {
         if self.process.is_some_and(|process| !peers::links_to(process).is_empty()) {
-            return collect(Some(self));
+            return collect(Some(&self));
         }
-        self.dropped.into_iter().for_each(peers::forget);
-        forget(self.announcements);
+        let announcements = self.link.lose_announcements();
+        peers::forget(self.link.number());
+        forget(announcements);
     }
 }
 
@@ -287,21 +294,20 @@ impl Reachable {
         self.numbers.contains(&link.number())
     }
 
-    /// Finds the links to retain among `all`, whose processes are `processes`, and the dropped links in `late`. The
-    /// caller passes the processes, because it may learn meanwhile to which process a link leads.
+    /// Finds the links to retain among `all`, whose processes are `processes`, and the dropped link `late`. The caller passes the processes, because it may learn meanwhile to which process a link leads.
     fn from_uses(
         all: &[Arc<Link>],
         processes: &[Option<Process>],
-        late: &[Orphaned],
+        late: Option<&Dropped<'_>>,
         _turn: &MutexGuard<'_, ()>,
     ) -> Self {
         // The announcements over all links to a process are followed together.
         let mut seen = Seen::default();
         let mut references: Vec<_> =
             all.iter().map(|link| LinkReferences::of(&link.announcements(), &mut seen)).collect();
-        references.extend(late.iter().map(|late| LinkReferences::of(&late.announcements, &mut seen)));
+        references.extend(late.map(|late| LinkReferences::of(&late.link.announcements(), &mut seen)));
         let mut siblings: HashMap<Process, Vec<usize>> = HashMap::new();
-        let known = processes.iter().copied().chain(late.iter().map(|late| late.process));
+        let known = processes.iter().copied().chain(late.map(|late| late.process));
         for (at, process) in known.enumerate() {
             if let Some(process) = process {
                 siblings.entry(process).or_default().push(at);

@@ -366,7 +366,7 @@ mod tests {
     /// descriptors.
     #[test]
     fn ends_that_have_nothing_in_flight_are_not_looked_through() {
-        let link = Link::local(Box::<LaneDirectory>::default());
+        let link = Link::local(Arc::<LaneDirectory>::default());
         let listed = || unpoisoned(&link.in_flight.ends).listed.len();
         let ends = ends(2 * LINK_HANDLES_IN_FLIGHT);
         for end in &ends[..LINK_HANDLES_IN_FLIGHT] {
@@ -398,7 +398,7 @@ mod tests {
     /// with the lane. Until then the closed end is not done with the lane.
     #[test]
     fn what_was_not_taken_outlives_its_end() {
-        let link = Link::local(Box::<LaneDirectory>::default());
+        let link = Link::local(Arc::<LaneDirectory>::default());
         let size = lane_size(MIN_CELLS);
         let mapping = Mapping::private(4 * size).unwrap();
         let lanes: Vec<_> = (0..4).map(|at| LaneMemory::new(&mapping, at * size, MIN_CELLS).unwrap()).collect();

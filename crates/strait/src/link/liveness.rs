@@ -348,7 +348,7 @@ mod tests {
     /// died first, and then a thread reported the peer.
     #[test]
     fn a_report_after_the_peers_death_explains_missing_attachments() {
-        let link = Link::local(Box::<crate::lane::directory::LaneDirectory>::default());
+        let link = Link::local(std::sync::Arc::<crate::lane::directory::LaneDirectory>::default());
         let missing = Error::BadPeer("a record that refers to memory which was never sent");
         link.fail(Error::PeerClosed);
         assert_eq!(link.missing(missing), missing);

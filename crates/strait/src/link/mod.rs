@@ -67,7 +67,7 @@ pub(crate) struct Link {
     me: Weak<Self>,
     io: Box<dyn Io>,
     uses: Uses,
-    directory: Box<dyn Directory>,
+    directory: Arc<dyn Directory>,
     peer: PeerState,
     notifications: Notifications,
     ledger: Arc<Ledger>,
@@ -88,7 +88,7 @@ impl std::fmt::Debug for Link {
 }
 
 impl Link {
-    fn new(number: u64, io: Box<dyn Io>, ledger: Arc<Ledger>, directory: Box<dyn Directory>) -> Arc<Self> {
+    fn new(number: u64, io: Box<dyn Io>, ledger: Arc<Ledger>, directory: Arc<dyn Directory>) -> Arc<Self> {
         Arc::new_cyclic(|me| Self {
             number,
             me: me.clone(),
@@ -107,7 +107,7 @@ impl Link {
 
     /// Creates the link over `socket`, a connected socket, and sends nothing. `memory_limit` is the most memory, in
     /// bytes, that this process maps for the link. `directory` is what the lanes keep with the link.
-    pub(crate) fn over(socket: OwnedFd, memory_limit: usize, directory: Box<dyn Directory>) -> Result<InUse, Error> {
+    pub(crate) fn over(socket: OwnedFd, memory_limit: usize, directory: Arc<dyn Directory>) -> Result<InUse, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         credentials::ask(socket.as_fd(), true)?;
         crate::os::socket::receive_plainly(socket.as_fd());
@@ -130,7 +130,7 @@ impl Link {
         peer: Peer,
         (name, features): (u128, u64),
         memory_limit: usize,
-        directory: Box<dyn Directory>,
+        directory: Arc<dyn Directory>,
     ) -> Result<InUse, Error> {
         let link = Self::over(socket, memory_limit, directory)?;
         let socket = link.io.socket().expect("it is over one");
@@ -147,7 +147,7 @@ impl Link {
     }
 
     /// Creates this process's link to itself. `directory` is the state of the lanes that belongs to the link.
-    pub(crate) fn local(directory: Box<dyn Directory>) -> Arc<Self> {
+    pub(crate) fn local(directory: Arc<dyn Directory>) -> Arc<Self> {
         // Nothing is charged: objects sent within the process are the process's own.
         Self::new(OWN_NUMBER, Box::new(Local), Ledger::nobodys(), directory)
     }

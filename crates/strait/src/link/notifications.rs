@@ -476,7 +476,7 @@ pub(crate) mod tests {
     fn pair() -> [InUse; 2] {
         fork::arm().unwrap();
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
-        [pair.0, pair.1].map(|socket| Link::over(socket, usize::MAX, Box::<LaneDirectory>::default()).unwrap())
+        [pair.0, pair.1].map(|socket| Link::over(socket, usize::MAX, Arc::<LaneDirectory>::default()).unwrap())
     }
 
     /// Returns the links at both ends of a new socket. The second link has the notification area of the first.

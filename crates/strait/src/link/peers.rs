@@ -25,6 +25,7 @@ use std::time::{Duration, Instant};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
+use crate::link::uses::Directory;
 use crate::link::{ANONYMOUS, Link};
 use crate::os;
 use crate::os::fork::PerProcess;
@@ -73,10 +74,23 @@ fn links() -> &'static Mutex<BTreeMap<Process, Vec<Weak<Link>>>> {
     LINKS.get()
 }
 
+/// An entry of the list of all links.
+struct Listed {
+    link: Weak<Link>,
+    /// The directory of the link. While the link is being dropped, only this list leads to its announcements.
+    directory: Arc<dyn Directory>,
+}
+
+impl Listed {
+    fn is_being_dropped(&self) -> bool {
+        self.link.strong_count() == 0
+    }
+}
+
 /// Returns the list of all links of this process to other processes, by their numbers. A link that is being dropped
 /// stays in the list until it has passed on the announcements of its peer ([`forget`]).
-fn all() -> &'static Mutex<BTreeMap<u64, Weak<Link>>> {
-    static ALL: PerProcess<Mutex<BTreeMap<u64, Weak<Link>>>> = PerProcess::new(Mutex::default);
+fn all() -> &'static Mutex<BTreeMap<u64, Listed>> {
+    static ALL: PerProcess<Mutex<BTreeMap<u64, Listed>>> = PerProcess::new(Mutex::default);
     ALL.get()
 }
 
@@ -109,7 +123,8 @@ const HEARING: Duration = Duration::from_millis(400);
 
 /// Adds the new link `link` to the list of all links of this process to other processes.
 pub(crate) fn note(link: &Arc<Link>) {
-    unpoisoned(all()).insert(link.number(), Arc::downgrade(link));
+    let listed = Listed { link: Arc::downgrade(link), directory: Arc::clone(link.shared_directory()) };
+    unpoisoned(all()).insert(link.number(), listed);
 }
 
 #[cfg(test)]
@@ -118,10 +133,11 @@ thread_local! {
     pub(super) static MEANWHILE: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) };
 }
 
-/// Lists the link with this number among the links that are being dropped. Only for tests.
+/// Lists this link among the links that are being dropped. Only for tests.
 #[cfg(test)]
-pub(crate) fn list_as_dropped(number: u64) {
-    unpoisoned(all()).insert(number, Weak::new());
+pub(crate) fn list_as_dropped(link: &Link) {
+    let listed = Listed { link: Weak::new(), directory: Arc::clone(link.shared_directory()) };
+    unpoisoned(all()).insert(link.number(), listed);
 }
 
 /// Removes the dropped link with this number from the list of all links. Its peer's announcements were passed on to
@@ -174,7 +190,7 @@ pub(crate) fn is_dropping() -> bool {
 /// deadline. If this thread is in the destructor of a link itself, it waits for [`PATIENCE`] at most.
 pub(crate) fn await_dropped(deadline: Deadline) {
     let mut all_links = unpoisoned(all());
-    if all_links.values().all(|link| link.strong_count() > 0) {
+    if !all_links.values().any(Listed::is_being_dropped) {
         return;
     }
     let own = DROPPING.try_with(|dropping| {
@@ -187,7 +203,7 @@ pub(crate) fn await_dropped(deadline: Deadline) {
     let Ok((own, patience)) = own else { return };
     let deadline = patience.map_or(deadline, |patience| deadline.earlier(patience));
     let dropped =
-        |(number, link): (&u64, &Weak<Link>)| (link.strong_count() == 0 && !own.contains(number)).then_some(*number);
+        |(number, link): (&u64, &Listed)| (link.is_being_dropped() && !own.contains(number)).then_some(*number);
     let going: Vec<u64> = all_links.iter().filter_map(dropped).collect();
     while going.iter().any(|number| all_links.contains_key(number)) && !deadline.has_passed() {
         all_links = forgotten().wait(all(), all_links, deadline.remaining(Instant::now()));
@@ -196,7 +212,14 @@ pub(crate) fn await_dropped(deadline: Deadline) {
 
 /// Returns all existing links of this process to other processes.
 pub(crate) fn all_there_are() -> Vec<Arc<Link>> {
-    unpoisoned(all()).values().filter_map(Weak::upgrade).collect()
+    unpoisoned(all()).values().filter_map(|listed| listed.link.upgrade()).collect()
+}
+
+/// Returns the first result of `find`, called with the directory of each link that is being dropped and has not passed on
+/// the announcements of its peer yet. `find` runs under the lock of the list of all links, so it must drop no link.
+pub(crate) fn find_among_dropped<T>(find: impl FnMut(&dyn Directory) -> Option<T>) -> Option<T> {
+    let all_links = unpoisoned(all());
+    all_links.values().filter(|listed| listed.is_being_dropped()).map(|listed| &*listed.directory).find_map(find)
 }
 
 /// Tries again to send the unsent packets of all links of this process. Never waits. If some are still unsent, a later
@@ -247,7 +270,7 @@ fn each_there_is(mut each: impl FnMut(&Link)) {
 
 /// Returns whether this process has no link to any other process.
 pub(crate) fn is_alone() -> bool {
-    unpoisoned(all()).values().all(|link| link.strong_count() == 0)
+    unpoisoned(all()).values().all(Listed::is_being_dropped)
 }
 
 /// Returns the name in this process's handshakes: a random number, drawn at the first call. Every later call returns
@@ -385,7 +408,7 @@ pub(crate) fn link_to_both(one: &Arc<Link>, other: &Arc<Link>) -> Result<Option<
 impl Link {
     /// Returns the link to another process with this number; `None` if it was dropped.
     pub(crate) fn numbered(number: u64) -> Option<Arc<Self>> {
-        unpoisoned(all()).get(&number).and_then(Weak::upgrade)
+        unpoisoned(all()).get(&number).and_then(|listed| listed.link.upgrade())
     }
 
     /// Stores `name`, the process name in the peer's handshake, and adds the link to the peer table. Does nothing if
@@ -522,7 +545,7 @@ mod tests {
     #[test]
     fn a_link_knows_the_inode_of_its_peer() {
         let (one, other) = crate::os::socket::pair().unwrap();
-        let over = |socket| Link::over(socket, usize::MAX, Box::<LaneDirectory>::default()).unwrap();
+        let over = |socket| Link::over(socket, usize::MAX, Arc::<LaneDirectory>::default()).unwrap();
         let (one, other) = (over(one), over(other));
         other.send_handshake(1).unwrap();
         one.drain_once();
@@ -538,7 +561,7 @@ mod tests {
         let over_a_socket = || {
             use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
             let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
-            Link::over(pair.unwrap().0, usize::MAX, Box::<LaneDirectory>::default()).unwrap()
+            Link::over(pair.unwrap().0, usize::MAX, Arc::<LaneDirectory>::default()).unwrap()
         };
         let links: Vec<_> = (0..LINKS).map(|_| over_a_socket()).collect();
         assert!(unpoisoned(all()).len() >= LINKS);

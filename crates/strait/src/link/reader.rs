@@ -563,7 +563,7 @@ mod tests {
         let was_closed = Arc::new(AtomicBool::new(false));
         let io =
             OnePacket { incoming: Mutex::new(Some(incoming)), reader, was_closed: was_closed.clone(), local: Local };
-        (Link::new(1, Box::new(io), ledger.clone(), Box::<LaneDirectory>::default()), ledger, was_closed)
+        (Link::new(1, Box::new(io), ledger.clone(), Arc::<LaneDirectory>::default()), ledger, was_closed)
     }
 
     /// Shows that a thread waiting for a leader goes on once the leader has found the socket empty, although the leader

@@ -680,7 +680,7 @@ mod tests {
     /// Creates a link to a process with this name, and returns it with the link of that process to this one.
     fn linked_to(name: u128) -> (InUse, InUse) {
         let (ours, theirs) = crate::os::socket::pair().unwrap();
-        let over = |socket| Link::over(socket, usize::MAX, Box::<LaneDirectory>::default()).unwrap();
+        let over = |socket| Link::over(socket, usize::MAX, Arc::<LaneDirectory>::default()).unwrap();
         let (ours, theirs) = (over(ours), over(theirs));
         theirs.send_handshake(name).unwrap();
         ours.drain(false).unwrap();

@@ -34,7 +34,7 @@ impl Pair {
     /// Creates a link over which nothing has come yet.
     fn new() -> Self {
         let (ours, peer) = socket::pair().unwrap();
-        let over = |socket| Link::over(socket, usize::MAX, Box::<LaneDirectory>::default()).unwrap();
+        let over = |socket| Link::over(socket, usize::MAX, Arc::<LaneDirectory>::default()).unwrap();
         Self { ours: over(ours), peer: over(peer) }
     }
 
@@ -209,7 +209,7 @@ fn announcements_pass_to_a_link_that_another_thread_is_about_to_be_introduced_to
     old.announce(&lane_memory(), 1, 7);
     old.ours.drain_once();
     assert!(introducer.ours.try_lead());
-    let over = |socket| Link::over(socket, usize::MAX, Box::<LaneDirectory>::default()).unwrap();
+    let over = |socket| Link::over(socket, usize::MAX, Arc::<LaneDirectory>::default()).unwrap();
     let new = over(introducer.introduce(8));
     new.send_handshake(0xa9).unwrap();
     std::thread::scope(|scope| {
@@ -286,7 +286,7 @@ fn announcements_pass_to_a_link_that_is_introduced_behind_many_packets() {
     old.announce(&lane_memory(), 1, 7);
     old.ours.drain_once();
     send_many(&introducer);
-    let over = |socket| Link::over(socket, usize::MAX, Box::<LaneDirectory>::default()).unwrap();
+    let over = |socket| Link::over(socket, usize::MAX, Arc::<LaneDirectory>::default()).unwrap();
     let new = over(introducer.introduce(8));
     new.send_handshake(0xac).unwrap();
     drop(old);
@@ -390,7 +390,7 @@ fn a_search_in_a_destructor_waits_for_links_that_other_threads_drop() {
         scope.spawn(move || {
             let link = Arc::clone(&other.ours);
             // The list has no link with this number that can still be used, as in a destructor.
-            crate::link::peers::list_as_dropped(number);
+            crate::link::peers::list_as_dropped(&link);
             dropping.send(()).unwrap();
             std::thread::sleep(Duration::from_millis(100));
             crate::link::peers::forget(number);
@@ -399,12 +399,33 @@ fn a_search_in_a_destructor_waits_for_links_that_other_threads_drop() {
         is_dropping.recv().unwrap();
         let mut waited = Duration::ZERO;
         crate::link::peers::while_dropping(&own.ours, || {
-            crate::link::peers::list_as_dropped(own.ours.number());
+            crate::link::peers::list_as_dropped(&own.ours);
             waited = wait();
         });
         assert!(waited >= Duration::from_millis(20), "waited for {waited:?}");
         assert!(waited < Duration::from_secs(30), "waited for its own link");
     });
+}
+
+/// Shows that a thread which receives finds an introduction at a link that another thread is dropping, and does not wait
+/// for that thread: such a thread may wait for the one that receives.
+#[test]
+fn an_introduction_is_found_at_a_link_that_is_being_dropped() {
+    if !is_alone() {
+        return;
+    }
+    // The link that is being dropped has taken the announcements of the other one over, and is in no table of peers.
+    let (link, dropped) = (Pair::named(0xa9), Pair::new());
+    let _other = link.introduce(7);
+    link.ours.drain_once();
+    let announcements = std::mem::take(&mut *link.ours.announcements());
+    let _ = dropped.ours.announcements().take_over(announcements);
+    peers::list_as_dropped(&dropped.ours);
+    link.announce(&lane_memory(), 1, 7);
+    link.ours.drain_once();
+    let missing = Error::BadPeer("missing");
+    assert_eq!(link.ours.missing(missing), missing, "no accusation came before");
+    link.ours.find_lane(name(1), 0, false, OverLimit::Refuse).expect("the lane to the introduced process");
 }
 
 /// Shows that a process which introduced two others, and may have a copy of the socket between them, gets nothing of what
@@ -415,7 +436,7 @@ fn an_older_link_stands_only_for_links_that_its_introducers_can_harm_too() {
         return;
     }
     let (one, two) = (Pair::named(0xb1), Pair::named(0xb2));
-    let over = |socket| Link::over(socket, usize::MAX, Box::<LaneDirectory>::default()).unwrap();
+    let over = |socket| Link::over(socket, usize::MAX, Arc::<LaneDirectory>::default()).unwrap();
     // Both introduce the process 0xb3.
     let introduced = |by: &Pair, number| {
         let before: Vec<u64> = peers::all_there_are().iter().map(|link| link.number()).collect();
