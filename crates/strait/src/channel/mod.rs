@@ -194,6 +194,15 @@ struct ColdCounts {
     closed_with: OnceLock<u32>,
 }
 
+impl Drop for End {
+    fn drop(&mut self) {
+        // A child of `fork` must not touch the wait sets of its parent.
+        if !self.born.is_elsewhere() {
+            self.leave_set_when_dropped();
+        }
+    }
+}
+
 impl fmt::Debug for Channel {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.end.print("Channel", f)

@@ -235,8 +235,11 @@ impl End {
     /// Restores a member from [`End::take_member`], because the end stays in this process: the wait set polls the end
     /// again.
     pub(super) fn put_member_back(&self, member: Arc<dyn Watcher>) {
-        *unpoisoned(&self.member) = Some(Box::new(member));
+        let other = unpoisoned(&self.member).replace(Box::new(member));
         self.in_set.store(true, Ordering::SeqCst);
+        if let Some(other) = other {
+            other.take_out(false);
+        }
         self.after_blocking();
     }
 
@@ -256,6 +259,16 @@ impl End {
         let member = unpoisoned(&self.member).as_deref().cloned();
         if let Some(member) = member {
             member.notify();
+        }
+    }
+
+    /// Takes this end out of its wait set, because the end is being dropped. A thread may have added the end while another
+    /// thread closed it, after the close had looked for a member. A member that stays registered
+    /// on a link would keep the link open for ever.
+    pub(super) fn leave_set_when_dropped(&mut self) {
+        let member = unpoisoned(&self.member).take();
+        if let Some(member) = member {
+            member.take_out(member.reports_its_end());
         }
     }
 
