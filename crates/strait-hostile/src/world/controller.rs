@@ -185,6 +185,21 @@ fn is_closing<'a>(process: u32, mut threads: impl Iterator<Item = &'a u64>) -> b
     })
 }
 
+/// Returns the stacks of all threads of a process as `gdb` prints them, or an empty text if `gdb` is not installed.
+fn stacks(process: u32) -> String {
+    let arguments =
+        ["-batch", "-nx", "-ex", "set print frame-arguments none", "-ex", "thread apply all backtrace 40", "-p"];
+    let printed = Command::new("gdb").args(arguments).arg(process.to_string()).stderr(Stdio::null()).output();
+    let printed = printed.map(|output| String::from_utf8_lossy(&output.stdout).into_owned()).unwrap_or_default();
+    printed.lines().filter(|line| line.starts_with("Thread ") || line.starts_with('#')).fold(
+        String::new(),
+        |mut text, line| {
+            let _ = writeln!(text, "{line}");
+            text
+        },
+    )
+}
+
 fn pair() -> io::Result<(OwnedFd, OwnedFd)> {
     Ok(socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?)
 }
@@ -595,6 +610,7 @@ impl<'a> Round<'a> {
             let stack = read("stack").unwrap_or_default().replace('\n', " ");
             let _ = writeln!(text, "thread {thread} in state {state}: {} {stack}", read("wchan").unwrap_or_default());
         }
+        text.push_str(&stacks(self.victim.id()));
         for slot in (0..SLOTS).filter_map(|slot| self.ledger.call(slot)) {
             let _ = writeln!(text, "thread {} is in {}", slot.thread, slot.name);
         }
