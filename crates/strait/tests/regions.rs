@@ -45,6 +45,51 @@ fn send(channel: &Channel, region: &Region) {
     channel.send(Outgoing::new(b"").handle(region.clone())).unwrap();
 }
 
+/// Shows that a region can be mapped for reading while another holder of its memory seals it, and that a mapping for
+/// writing fails with an error that passes. As long as the kernel waits for pages of the memory that a pipe still has, it
+/// refuses shared mappings, and then the seal fails.
+#[test]
+fn a_region_is_mapped_while_another_holder_seals_its_memory() {
+    let region = Region::new(4096).unwrap();
+    region.write_at(b"read", 0).unwrap();
+    let memory = region.to_fd().unwrap();
+    let (_reader, writer) = rustix::pipe::pipe().unwrap();
+    // SAFETY: a null hint makes the kernel choose free address space, and the pipe only reads the page.
+    unsafe {
+        let page =
+            rustix::mm::mmap(std::ptr::null_mut(), 4096, ProtFlags::READ, MapFlags::PRIVATE, &memory, 0).unwrap();
+        let piece = [rustix::pipe::IoSliceRaw::from_slice(std::slice::from_raw_parts(page.cast::<u8>(), 4096))];
+        rustix::pipe::vmsplice(&writer, &piece, rustix::pipe::SpliceFlags::empty()).unwrap();
+    }
+    let is_over = std::sync::atomic::AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        let sealer = scope.spawn(|| {
+            let (mut waits, deadline) = (0, std::time::Instant::now() + DEADLINE);
+            // A seal that finds a mapping fails at once. The other seals wait for the page in the pipe.
+            while waits < 3 && std::time::Instant::now() < deadline {
+                let begun = std::time::Instant::now();
+                let sealed = rustix::fs::fcntl_add_seals(&memory, SealFlags::WRITE);
+                assert_eq!(sealed, Err(rustix::io::Errno::BUSY));
+                waits += u32::from(begun.elapsed() >= std::time::Duration::from_millis(20));
+            }
+            is_over.store(true, Ordering::Relaxed);
+            waits
+        });
+        let (mut read, mut refusals) = ([0; 4], 0);
+        while !is_over.load(Ordering::Relaxed) {
+            region.map(..).expect("a mapping").read(0, &mut read).unwrap();
+            assert_eq!(&read, b"read");
+            if let Err(failed) = region.map_writable(..) {
+                assert_eq!(failed.error, Error::WouldBlock, "{failed}");
+                refusals += 1;
+            }
+            std::thread::yield_now();
+        }
+        assert_eq!(sealer.join().unwrap(), 3, "no seal waited");
+        assert!(refusals > 0, "the memory was never being sealed");
+    });
+}
+
 /// Returns every way in which the memory behind a descriptor can be written to, except through existing mappings.
 fn ways_to_write(fd: impl AsFd) -> Vec<&'static str> {
     let mut ways = Vec::new();

@@ -437,7 +437,9 @@ impl Region {
     /// Maps a range of the region, in bytes (`..` for all of it), for reading and writing.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] if the handle does not permit writing; otherwise the errors of [`Region::map`].
+    /// [`Error::ReadOnly`] if the handle does not permit writing; [`Error::WouldBlock`] while another holder of the memory
+    /// seals it, which may take 150 ms and then fail, because the memory is in use; otherwise the errors of
+    /// [`Region::map`].
     pub fn map_writable(&self, range: impl RangeBounds<usize>) -> Result<RegionMap, RegionError> {
         self.map_as(range, How::Write).map(RegionMap)
     }
@@ -493,7 +495,7 @@ impl Region {
 
     /// Maps the bytes of the region between two offsets; `None` is an offset above `usize::MAX`.
     fn map_between(&self, from: Option<usize>, to: Option<usize>, how: How) -> Result<map::Mapped, Error> {
-        let how = self.permitted(how)?;
+        let permitted = self.permitted(how)?;
         let outside = Error::OutOfRange { len: self.len() };
         let (from, to) = from.zip(to).ok_or(outside)?;
         let len = to.checked_sub(from).ok_or(outside)?;
@@ -501,8 +503,14 @@ impl Region {
         // SAFETY: the size was found to be sealed, and to be `len`, when the region was made or received, and the range
         // is inside. For an immutable mapping `permitted` has just seen the seal against writes. No seal can be
         // removed.
-        let mapping = unsafe { RegionMapping::new(self.as_fd(), from, len, how) };
-        let mapping = mapping.map_err(|error| self.why_not(error, how))?;
+        let map = |how| unsafe { RegionMapping::new(self.as_fd(), from, len, how) };
+        let mapping = match map(permitted) {
+            // The kernel refuses shared mappings through this descriptor while another holder seals the memory, which may
+            // take 150 ms and fail. A private mapping that is only read shows the pages of the memory.
+            Err(error) if permitted == How::Read && region::is_refusal(error) => map(How::Immutable).map_err(|_| error),
+            mapped => mapped,
+        };
+        let mapping = mapping.map_err(|error| self.why_not(error, how, |how| map(how).is_ok()))?;
         if self.memory.huge_pages {
             mapping.prefer_huge_pages();
         }
@@ -533,12 +541,20 @@ impl Region {
         RegionError::within(self.len(), offset..offset.saturating_add(len), attempt, error)
     }
 
-    /// Returns the error to report when the kernel has refused a mapping with `error`. `how` is the kind of mapping.
-    /// The result is [`Error::ReadOnly`] if the mapping was for writing and the handle does not permit writing,
-    /// otherwise `error`. (The handle is checked because a refusal by a sandbox has the same error number.)
-    fn why_not(&self, error: Error, how: How) -> Error {
-        let asked = how == How::Write && region::is_refusal(error);
-        if asked && self.facts().is_ok_and(|facts| !facts.writable) { Error::ReadOnly } else { error }
+    /// Returns the error to report when the kernel has refused a mapping with `error`. `how` is the kind of mapping, and
+    /// `can_map` says whether the kernel permits a mapping of a kind. The result is `error`, except if the mapping was for
+    /// writing: [`Error::ReadOnly`] if the handle does not permit writing, and [`Error::WouldBlock`] while another holder
+    /// seals the memory. (Both are checked because a refusal by a sandbox has the same error number.)
+    fn why_not(&self, error: Error, how: How, can_map: impl Fn(How) -> bool) -> Error {
+        if how != How::Write || !region::is_refusal(error) {
+            return error;
+        }
+        match self.facts() {
+            Ok(facts) if !facts.writable => Error::ReadOnly,
+            // Meanwhile the kernel refuses shared mappings even for reading, but no private ones.
+            Ok(_) if !can_map(How::Read) && can_map(How::Immutable) => Error::WouldBlock,
+            _ => error,
+        }
     }
 
     /// Fails with [`Error::OutOfRange`] if the `len` bytes of the region from byte `offset` on are not all inside the

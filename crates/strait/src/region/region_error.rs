@@ -131,6 +131,9 @@ impl fmt::Display for RegionError {
         match self.error {
             Error::OutOfRange { len } => write!(f, "out of range: give an offset and a length within its {len} bytes"),
             Error::ReadOnly => f.write_str(self.read_only()),
+            Error::WouldBlock => {
+                f.write_str("another process is sealing the region: try again, as that may fail, or read the region")
+            }
             error => error.fmt(f),
         }
     }
