@@ -1,5 +1,5 @@
-//! Writes the code of the gRPC service, as a build script with a `.proto` file does. The service is defined here, so that
-//! no `protoc` is needed.
+//! Writes the code of the gRPC service, as a build script with a `.proto` file does. The service is defined here, so
+//! that no `protoc` is needed.
 
 use tonic_build::manual::{Builder, Method, Service};
 

@@ -103,8 +103,8 @@ fn no_link_is_dead() {
     assert!(count > 100, "{count}");
 }
 
-/// Shows that every block of code in Rust, C and C++ is compiled. In Rust its page is a documentation test of this crate,
-/// and the block is not left out of it. Blocks in C and C++ are compiled by a test of `strait-ffi`.
+/// Shows that every block of code in Rust, C and C++ is compiled. In Rust its page is a documentation test of this
+/// crate, and the block is not left out of it. Blocks in C and C++ are compiled by a test of `strait-ffi`.
 #[test]
 fn every_example_is_compiled() {
     let compiled = read(&root().join("crates/strait-book/src/lib.rs"));

@@ -129,8 +129,8 @@ pub(crate) struct Bench {
     /// Benchmark suite
     #[arg(value_enum, default_value = "quick")]
     pub(crate) suite: Suite,
-    /// For `mojo`: all 50,000 ping-pongs at each size, and system call counts (at least 6 minutes instead of 2); for `mach`:
-    /// more than 2,000 messages at each size, also the largest
+    /// For `mojo`: all 50,000 ping-pongs at each size, and system call counts (at least 6 minutes instead of 2); for
+    /// `mach`: more than 2,000 messages at each size, also the largest
     #[arg(long)]
     pub(crate) whole: bool,
     #[command(flatten)]
@@ -209,11 +209,12 @@ pub(crate) struct Peers {
     /// Only these programs, by name without `peer-`, for example strait,pipe,iceoryx2 [default: all]
     #[arg(long, value_delimiter = ',')]
     pub(crate) only: Vec<String>,
-    /// Rows: round-trip:SIZE, ends:SIZE, pages:SIZE, stream:SIZE, descriptor, idle, death [default: all of the comparison]
+    /// Rows: round-trip:SIZE, ends:SIZE, pages:SIZE, stream:SIZE, descriptor, idle, death [default: all of the
+    /// comparison]
     #[arg(long, value_delimiter = ',', value_parser = row)]
     pub(crate) rows: Vec<Row>,
-    /// Forms: default (the first example of the documentation), tuned (what the documentation advises for speed; unpinned and
-    /// on two cores only)
+    /// Forms: default (the first example of the documentation), tuned (what the documentation advises for speed;
+    /// unpinned and on two cores only)
     #[arg(long, value_delimiter = ',', value_parser = form, default_value = "default,tuned")]
     pub(crate) forms: Vec<Form>,
     /// CPU placements: unpinned, same, two, and busy (unpinned, beside programs that use every processor)

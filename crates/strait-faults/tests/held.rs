@@ -238,9 +238,9 @@ fn a_lane_is_found_while_the_link_over_which_it_was_announced_is_dropped() {
     drop((actor, to));
 }
 
-/// Shows that ends are handed over before the receiver of their message is woken: the sender may lose its processor to the
-/// receiver, for a second on a busy machine. The receiver may send from such an end, whose other end only the sender can
-/// wake until the end is handed over.
+/// Shows that ends are handed over before the receiver of their message is woken: the sender may lose its processor to
+/// the receiver, for a second on a busy machine. The receiver may send from such an end, whose other end only the
+/// sender can wake until the end is handed over.
 #[test]
 fn ends_are_handed_over_before_the_receiver_of_their_message_is_woken() {
     let _alone = alone();

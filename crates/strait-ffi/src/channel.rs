@@ -534,8 +534,8 @@ pub unsafe extern "C" fn strait_channel_is_writable(channel: *const strait_chann
 }
 
 /// Returns whether the other end is gone: closed, or its process died. Messages sent before may still wait to be
-/// received. Returns false if this end is closed or moved, or `channel` is `NULL`. Does not block. Asks the kernel, which
-/// takes longer than a receive: one system call, and at most once in 10 ms five more.
+/// received. Returns false if this end is closed or moved, or `channel` is `NULL`. Does not block. Asks the kernel,
+/// which takes longer than a receive: one system call, and at most once in 10 ms five more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_is_peer_closed(channel: *const strait_channel) -> bool {
     // SAFETY: the header requires the pointer to be valid.

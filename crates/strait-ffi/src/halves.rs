@@ -91,7 +91,8 @@ pub unsafe extern "C" fn strait_sender_reserve(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: the header requires both pointers to be valid, and the object drops the reservation before the borrow.
+        // SAFETY: the header requires both pointers to be valid, and the object drops the reservation before the
+        // borrow.
         unsafe {
             let out = args::out(reservation, ptr::null_mut(), "reservation is NULL")?;
             let (room, lender) = lend(sender, |half| half.reserve(len, until(deadline)))?;
@@ -101,8 +102,8 @@ pub unsafe extern "C" fn strait_sender_reserve(
     })
 }
 
-/// Makes memory for a message of `len` bytes that is sealed when sent, over a sender, as `strait_reserve_sealed` does for
-/// an end. The thread that uses the sender commits or cancels the reservation; until then other functions fail with
+/// Makes memory for a message of `len` bytes that is sealed when sent, over a sender, as `strait_reserve_sealed` does
+/// for an end. The thread that uses the sender commits or cancels the reservation; until then other functions fail with
 /// `STRAIT_IN_USE` for the sender.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_sender_reserve_sealed(
@@ -112,7 +113,8 @@ pub unsafe extern "C" fn strait_sender_reserve_sealed(
     deadline: strait_deadline,
 ) -> strait_status {
     call(|| {
-        // SAFETY: the header requires both pointers to be valid, and the object drops the reservation before the borrow.
+        // SAFETY: the header requires both pointers to be valid, and the object drops the reservation before the
+        // borrow.
         unsafe {
             let out = args::out(reservation, ptr::null_mut(), "reservation is NULL")?;
             let (room, lender) = lend(sender, |half| half.reserve_sealed(len))?;
@@ -168,8 +170,8 @@ unsafe fn half<'a, T>(half: *mut T, what: &'static str) -> Result<&'a mut T, Fai
 ///
 /// If the function succeeds, it takes this reference to the end; other references fail with `STRAIT_MOVED` from then
 /// on. `sender` and `receiver` receive the halves, which the caller owns, or `NULL` on failure. The end is closed when
-/// both halves are freed; `strait_sender_join` makes the end again, for example to send it. Fails as `strait_sendv` does
-/// for an end that is sent: with `STRAIT_CLOSED`, `STRAIT_MOVED` or `STRAIT_IN_USE`. Does not block.
+/// both halves are freed; `strait_sender_join` makes the end again, for example to send it. Fails as `strait_sendv`
+/// does for an end that is sent: with `STRAIT_CLOSED`, `STRAIT_MOVED` or `STRAIT_IN_USE`. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_split(
     channel: *mut strait_channel,
@@ -213,7 +215,8 @@ pub unsafe extern "C" fn strait_sender_join(
             half(receiver, NO_RECEIVER)?;
             channel
         };
-        // SAFETY: both objects came from boxes of `strait_channel_split`, and the caller gives them up unless this fails.
+        // SAFETY: both objects came from boxes of `strait_channel_split`, and the caller gives them up unless this
+        // fails.
         let (mut sending, mut receiving) = unsafe { (Box::from_raw(sender), Box::from_raw(receiver)) };
         match sending.0.join(receiving.0) {
             Ok(joined) => {
@@ -337,8 +340,8 @@ pub unsafe extern "C" fn strait_receiver_recv_many(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_sender_free(sender: *mut strait_sender) {
     if !sender.is_null() {
-        // SAFETY: the object came from `strait_channel_split`, and the caller gives it up. If it is lent, the end of the
-        // borrow frees it.
+        // SAFETY: the object came from `strait_channel_split`, and the caller gives it up. If it is lent, the end of
+        // the borrow frees it.
         call_or((), || unsafe {
             match &mut (*sender).1 {
                 loan if loan.lent => loan.freed = true,
@@ -436,8 +439,9 @@ pub unsafe extern "C" fn strait_wait_set_modify_sender(
     })
 }
 
-/// Arms a sender of the set for one event: that the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread may
-/// succeed now, as `strait_wait_set_await_room` does for an end. `strait_wait_set_modify_sender` ends the wait for room.
+/// Arms a sender of the set for one event: that the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread
+/// may succeed now, as `strait_wait_set_await_room` does for an end. `strait_wait_set_modify_sender` ends the wait for
+/// room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_await_room_sender(
     set: *const strait_wait_set,

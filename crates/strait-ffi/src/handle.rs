@@ -146,8 +146,8 @@ impl<'a> Lent<'a> {
         let mut taken = Vec::with_capacity(self.theirs.len());
         for handle in self.theirs.iter() {
             let one = match handle.kind {
-                // SAFETY: the handle owns the descriptor, and the `OwnedFd` is forgotten or closed before C code has the
-                // handle again.
+                // SAFETY: the handle owns the descriptor, and the `OwnedFd` is forgotten or closed before C code has
+                // the handle again.
                 STRAIT_HANDLE_FD => Ok(Handle::Fd(unsafe { OwnedFd::from_raw_fd(handle.fd) })),
                 STRAIT_HANDLE_CHANNEL => {
                     // SAFETY: the handle owns a reference to the end, and the caller has a reference to `over`.

@@ -181,10 +181,11 @@ pub unsafe extern "C" fn strait_reservation_data(reservation: *mut strait_reserv
 /// owns the handles, and the bytes of the message are lost. A sealed message is sent whole: `len` must be the number of
 /// bytes reserved.
 ///
-/// Waits until the deadline that was given for the reservation. With `STRAIT_NOW`, a small message without handles finds
-/// its room. A large or a sealed message, and a message with handles, may still fail with `STRAIT_WOULD_BLOCK`: they
-/// need room in the ring or in the socket that `strait_reserve` has not reserved. So may any message if the other end was
-/// sent to another process meanwhile. Reserve with a later deadline, or keep what is needed to write the message again.
+/// Waits until the deadline that was given for the reservation. With `STRAIT_NOW`, a small message without handles
+/// finds its room. A large or a sealed message, and a message with handles, may still fail with `STRAIT_WOULD_BLOCK`:
+/// they need room in the ring or in the socket that `strait_reserve` has not reserved. So may any message if the other
+/// end was sent to another process meanwhile. Reserve with a later deadline, or keep what is needed to write the
+/// message again.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_reservation_commit(
     reservation: *mut strait_reservation,

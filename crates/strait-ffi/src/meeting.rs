@@ -234,8 +234,9 @@ pub struct strait_connect_options {
 
 /// Connects to the process that listens under a name; waits until the deadline for the server to accept.
 ///
-/// `name` may be an absolute path: the last part is then the name, and the rest its directory. `options` may be `NULL`. `channel` receives this end of the new channel, which the caller owns, or `NULL` on
-/// failure. Fails with `STRAIT_NOBODY_THERE`, `STRAIT_REFUSED` or `STRAIT_WRONG_SERVER`.
+/// `name` may be an absolute path: the last part is then the name, and the rest its directory. `options` may be `NULL`.
+/// `channel` receives this end of the new channel, which the caller owns, or `NULL` on failure. Fails with
+/// `STRAIT_NOBODY_THERE`, `STRAIT_REFUSED` or `STRAIT_WRONG_SERVER`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_connect(
     name: *const c_char,

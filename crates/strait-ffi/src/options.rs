@@ -49,7 +49,8 @@ pub struct strait_options {
     pub max_message: u64,
     /// Number of handles that a message of this end may have: 64 by default, which is also the maximum.
     pub max_handles: u64,
-    /// Bytes of memory that this end keeps for reuse by large messages: by default only the process has a limit, 256 MiB.
+    /// Bytes of memory that this end keeps for reuse by large messages: by default only the process has a limit, 256
+    /// MiB.
     pub pool: u64,
     /// Bytes of the peer's memory that this process maps at most for the link of this end: 1 GiB by default.
     pub peer_memory: u64,

@@ -126,9 +126,9 @@ pub const STRAIT_REPORTED_WITHIN: strait_reported = 2;
 /// process wrote the message and another one sent the end. Close the channel.
 pub const STRAIT_REPORTED_BROUGHT: strait_reported = 3;
 
-/// Reports the process at the other end as a bad peer, for the given reason: an invalid message, for example. Closes the
-/// link to that process and every channel over the link, as if the peer had broken the library's own protocol; this end
-/// always ends. Later functions on it fail with `STRAIT_BAD_PEER`, and their text names `reason`. The function of
+/// Reports the process at the other end as a bad peer, for the given reason: an invalid message, for example. Closes
+/// the link to that process and every channel over the link, as if the peer had broken the library's own protocol; this
+/// end always ends. Later functions on it fail with `STRAIT_BAD_PEER`, and their text names `reason`. The function of
 /// `strait_on_bad_peer` is called; the peer gets `STRAIT_PEER_CLOSED`.
 ///
 /// `reported` receives what happened to the link; it may be `NULL`. `reason` is a text in UTF-8, of which the library

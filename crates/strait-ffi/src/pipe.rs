@@ -122,7 +122,8 @@ pub unsafe extern "C" fn strait_producer_abort(producer: *mut strait_producer, r
 /// receives the number of bytes: less than `len` if there was not enough room for all.
 ///
 /// Fails with `STRAIT_PEER_CLOSED` if the consumer is gone, with `STRAIT_ABORTED` if it was closed with a reason, with
-/// `STRAIT_NOT_ELEMENTS` if `len` is less than an element, and with `STRAIT_IN_USE` while room from `strait_producer_begin` is held.
+/// `STRAIT_NOT_ELEMENTS` if `len` is less than an element, and with `STRAIT_IN_USE` while room from
+/// `strait_producer_begin` is held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_producer_write(
     producer: *const strait_producer,
@@ -226,7 +227,8 @@ pub unsafe extern "C" fn strait_consumer_free(consumer: *mut strait_consumer) {
 
 /// Frees a reading end and tells the producer the reason: its writing functions fail with `STRAIT_ABORTED`, where they
 /// would fail with `STRAIT_PEER_CLOSED` after `strait_consumer_free`, and `strait_last_error` has `reason`. The program
-/// defines the meaning of the number. Bytes from `strait_consumer_begin` become invalid. Ignores `NULL`. Does not block.
+/// defines the meaning of the number. Bytes from `strait_consumer_begin` become invalid. Ignores `NULL`. Does not
+/// block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_abort(consumer: *mut strait_consumer, reason: u32) {
     // SAFETY: the object came from `give`, and the caller gives it up.
@@ -237,8 +239,8 @@ pub unsafe extern "C" fn strait_consumer_abort(consumer: *mut strait_consumer, r
 /// number of bytes: 0 at the end of the stream.
 ///
 /// If everything written was read, fails with `STRAIT_ABORTED` if the producer has aborted the stream, and with
-/// `STRAIT_PEER_CLOSED` if the producer's process died. Fails with `STRAIT_NOT_ELEMENTS` if the buffer is shorter than an element, and with `STRAIT_IN_USE` while bytes from
-/// `strait_consumer_begin` are held.
+/// `STRAIT_PEER_CLOSED` if the producer's process died. Fails with `STRAIT_NOT_ELEMENTS` if the buffer is shorter than
+/// an element, and with `STRAIT_IN_USE` while bytes from `strait_consumer_begin` are held.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_read(
     consumer: *const strait_consumer,

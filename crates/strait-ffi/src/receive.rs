@@ -104,8 +104,8 @@ impl strait_message {
         self.message = message;
     }
 
-    /// Takes the handle with this index of those that were not taken yet; `None` if there is none. The other handles stay
-    /// in the message of the Rust library, which closes them without blocking.
+    /// Takes the handle with this index of those that were not taken yet; `None` if there is none. The other handles
+    /// stay in the message of the Rust library, which closes them without blocking.
     fn take_handle(&mut self, index: usize) -> Result<Option<Handle>, strait::Error> {
         let taken = match &mut self.received {
             Some(received) => received.take_handle(index),
@@ -169,9 +169,9 @@ pub unsafe extern "C" fn strait_message_free(message: *mut strait_message) {
 /// Empties a message: closes the handles that were not taken, and drops the bytes. The message keeps its memory for the
 /// next receive. Ignores `NULL`.
 ///
-/// The handles are closed without blocking: a thread of the library closes a descriptor whose close may take long. So to
-/// drop descriptors of a peer that is not trusted, leave them in the message and call this function, rather than to take
-/// them and call `strait_handle_close`.
+/// The handles are closed without blocking: a thread of the library closes a descriptor whose close may take long. So
+/// to drop descriptors of a peer that is not trusted, leave them in the message and call this function, rather than to
+/// take them and call `strait_handle_close`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_message_clear(message: *mut strait_message) {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
@@ -256,9 +256,9 @@ pub struct strait_message_info {
 /// Writes the sizes of the next message to `info`, and leaves the message there. Does not block.
 ///
 /// The next receive gets this message, unless another thread receives first. A peer that is not trusted may still
-/// change the message, so that `strait_recv_into` a buffer of this size fails with `STRAIT_BUFFER_TOO_SMALL`. Fails with
-/// `STRAIT_WOULD_BLOCK` if no message is there, and while another thread waits for a message or holds a view of one.
-/// Fails with `STRAIT_PEER_CLOSED` once everything that the peer sent was received.
+/// change the message, so that `strait_recv_into` a buffer of this size fails with `STRAIT_BUFFER_TOO_SMALL`. Fails
+/// with `STRAIT_WOULD_BLOCK` if no message is there, and while another thread waits for a message or holds a view of
+/// one. Fails with `STRAIT_PEER_CLOSED` once everything that the peer sent was received.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_peek(
     channel: *const strait_channel,
@@ -328,8 +328,8 @@ pub unsafe extern "C" fn strait_recv_into(
     })
 }
 
-/// Receives a message into a buffer of C code by `receive`. `len` gets the number of bytes, or the needed capacity if the
-/// buffer is too small.
+/// Receives a message into a buffer of C code by `receive`. `len` gets the number of bytes, or the needed capacity if
+/// the buffer is too small.
 ///
 /// # Safety
 /// `buffer` is a buffer of `capacity` bytes, and `handles` is `NULL` or a message, which only this function call uses.

@@ -367,8 +367,9 @@ pub unsafe extern "C" fn strait_region_create_writer(
     })
 }
 
-/// Seals the memory of `strait_region_writer` or `strait_region_create_writer` without a copy. `region` receives a region that no process can ever
-/// change. The mapping stays at its address, as private memory that the caller may go on reading and writing.
+/// Seals the memory of `strait_region_writer` or `strait_region_create_writer` without a copy. `region` receives a
+/// region that no process can ever change. The mapping stays at its address, as private memory that the caller may go
+/// on reading and writing.
 ///
 /// No other thread may use the mapping during the call. On failure `region` receives `NULL` and the memory can be
 /// sealed later. The function fails with `STRAIT_INVALID_ARGUMENT` for any other mapping, and for one that was sealed

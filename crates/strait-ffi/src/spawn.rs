@@ -100,11 +100,11 @@ pub const STRAIT_INHERITANCE_LEN: usize = 40;
 
 /// Makes a channel to a program that the caller starts in another way than with `strait_spawn`.
 ///
-/// `options` apply to this end, and may be `NULL`. `channel` receives this end, which the caller owns. `fd` receives the
-/// descriptor that the program has to inherit under the number `number`, which must be above 2, or -1 for the number
-/// that the descriptor has here. The descriptor is closed on `exec`, and the caller has to close it once the program
-/// has started. `value` receives the text that the program has to find in its environment as `STRAIT_PARENT`; it must
-/// have room for `STRAIT_INHERITANCE_LEN` bytes. On failure the function writes `NULL`, -1 and an empty text.
+/// `options` apply to this end, and may be `NULL`. `channel` receives this end, which the caller owns. `fd` receives
+/// the descriptor that the program has to inherit under the number `number`, which must be above 2, or -1 for the
+/// number that the descriptor has here. The descriptor is closed on `exec`, and the caller has to close it once the
+/// program has started. `value` receives the text that the program has to find in its environment as `STRAIT_PARENT`;
+/// it must have room for `STRAIT_INHERITANCE_LEN` bytes. On failure the function writes `NULL`, -1 and an empty text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_inheritance(
     options: *const strait_options,

@@ -112,8 +112,8 @@ pub enum strait_status {
     /// A signal has ended the wait, after `strait_signals_begin`. The function has done nothing and may be called
     /// again.
     STRAIT_SIGNALLED = 43,
-    /// The other end of the data pipe was closed with a reason, by `strait_producer_abort` or `strait_consumer_abort`; the
-    /// stream is incomplete. `strait_last_error` has the reason.
+    /// The other end of the data pipe was closed with a reason, by `strait_producer_abort` or `strait_consumer_abort`;
+    /// the stream is incomplete. `strait_last_error` has the reason.
     STRAIT_ABORTED = 44,
 }
 
@@ -205,8 +205,8 @@ impl From<SendError> for Failure {
 }
 
 impl Failure {
-    /// Keeps the text of an attempt that failed with `error`: `whole`, or, if the text of the error has names of the Rust
-    /// API, what the attempt was `doing` and the text of the error in the terms of C.
+    /// Keeps the text of an attempt that failed with `error`: `whole`, or, if the text of the error has names of the
+    /// Rust API, what the attempt was `doing` and the text of the error in the terms of C.
     fn of_attempt(error: Error, doing: impl FnOnce() -> String, whole: impl FnOnce() -> String) -> Self {
         let in_c = Self::Strait(error).to_string();
         let text = if in_c == error.to_string() { whole() } else { format!("{}: {in_c}", doing()) };
@@ -550,8 +550,8 @@ mod tests {
         }
     }
 
-    /// Shows that the texts for C code do not use names of the Rust API, also in the text of a failed call, in which the
-    /// error is only a part.
+    /// Shows that the texts for C code do not use names of the Rust API, also in the text of a failed call, in which
+    /// the error is only a part.
     #[test]
     fn texts_name_what_c_has() {
         let errors = [

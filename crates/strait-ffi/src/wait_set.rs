@@ -58,8 +58,9 @@ impl strait_event {
     }
 }
 
-/// A wait set, which waits for any number of channels, data-pipe ends, listeners and other descriptors at once: in a thread, or through one
-/// descriptor in any event loop. Any number of threads may use a set at once. Free it when no thread uses it any more.
+/// A wait set, which waits for any number of channels, data-pipe ends, listeners and other descriptors at once: in a
+/// thread, or through one descriptor in any event loop. Any number of threads may use a set at once. Free it when no
+/// thread uses it any more.
 #[derive(Debug)]
 pub struct strait_wait_set {
     set: WaitSet,
@@ -144,8 +145,8 @@ pub(crate) fn mode(mode: strait_mode) -> Result<Mode, Failure> {
 }
 
 /// Replaces the key, the interest and the mode of a channel in the set, and arms its registration. With the values of
-/// `strait_wait_set_add`, arms a one-shot registration again. If the channel is ready now, that counts as an event. Does
-/// not block.
+/// `strait_wait_set_add`, arms a one-shot registration again. If the channel is ready now, that counts as an event.
+/// Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_modify(
     set: *const strait_wait_set,
@@ -289,8 +290,8 @@ pub unsafe extern "C" fn strait_wait_set_remove_consumer(
     })
 }
 
-/// Adds a listener, as `strait_wait_set_add` adds a channel. Its event is `STRAIT_READABLE`: `strait_listener_accept` has
-/// something to do, though not always something to return. The listener leaves the set when it is freed.
+/// Adds a listener, as `strait_wait_set_add` adds a channel. Its event is `STRAIT_READABLE`: `strait_listener_accept`
+/// has something to do, though not always something to return. The listener leaves the set when it is freed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_add_listener(
     set: *const strait_wait_set,
@@ -466,13 +467,13 @@ impl strait_wait_set {
 }
 
 /// Returns a descriptor for `poll`, `epoll` or any event loop. It is readable whenever `strait_wait_set_wait` may have
-/// events. Then call `strait_wait_set_wait` with `STRAIT_NOW` once, handle the events, and poll the descriptor again: it
-/// stays readable as long as there may be more. The call that returns no event makes the descriptor unreadable.
+/// events. Then call `strait_wait_set_wait` with `STRAIT_NOW` once, handle the events, and poll the descriptor again:
+/// it stays readable as long as there may be more. The call that returns no event makes the descriptor unreadable.
 ///
 /// Watch the descriptor level-triggered, without `EPOLLET`. An edge-triggered loop gets no further wake-up for what is
 /// left: it has to call `strait_wait_set_wait` until that returns no event and `strait_wait_set_has_more` is false, and
-/// busy clients can make that last for ever. The set owns the descriptor: do not read from it or close it. Returns -1 if
-/// `set` is `NULL`.
+/// busy clients can make that last for ever. The set owns the descriptor: do not read from it or close it. Returns -1
+/// if `set` is `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_fd(set: *const strait_wait_set) -> c_int {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.

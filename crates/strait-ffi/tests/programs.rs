@@ -145,8 +145,8 @@ fn channels_in_libuv() {
     }
 }
 
-/// Shows that the service of the guide goes on while clients do not read, send nonsense or die; that it closes bad clients
-/// with a reason; and that it stops with connected clients, which get the reason.
+/// Shows that the service of the guide goes on while clients do not read, send nonsense or die; that it closes bad
+/// clients with a reason; and that it stops with connected clients, which get the reason.
 #[test]
 fn a_service_in_an_epoll_loop() {
     for compiler in c_compilers() {

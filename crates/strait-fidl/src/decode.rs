@@ -13,9 +13,9 @@ use crate::layout::{Context, Decode, padded};
 /// The word of an object that is there.
 pub(crate) const PRESENT: u64 = u64::MAX;
 
-/// Decodes a value from the bytes and the handles of a message. The bytes may be borrowed by the value (`&[u8]`, `&str`,
-/// [`Elements`](crate::Elements)), so they must be memory that nobody changes: those of a
-/// [`Message`] are, and those of a sealed view in place.
+/// Decodes a value from the bytes and the handles of a message. The bytes may be borrowed by the value (`&[u8]`,
+/// `&str`, [`Elements`](crate::Elements)), so they must be memory that nobody changes: those of a [`Message`] are, and
+/// those of a sealed view in place.
 ///
 /// The memory of the value is proportional to the number of bytes.
 ///

@@ -127,7 +127,8 @@ pub fn to_vec<T: Encode + ?Sized>(value: &T) -> Result<Vec<u8>, Error> {
     Ok(encoder.own)
 }
 
-/// What stands in the list of parts for a part of the encoder's own bytes, which may still move. No other part is empty.
+/// What stands in the list of parts for a part of the encoder's own bytes, which may still move. No other part is
+/// empty.
 const OWN: &[u8] = &[];
 
 /// The message as far as it is encoded. [`Encode::encode`] writes to it.

@@ -178,8 +178,8 @@ struct Fault {
     path: Vec<Step>,
 }
 
-/// The reason why a value was not encoded, or a message not decoded: what is wrong, at which byte of the message, and in
-/// which part of the value.
+/// The reason why a value was not encoded, or a message not decoded: what is wrong, at which byte of the message, and
+/// in which part of the value.
 ///
 /// ```
 /// use strait_fidl::{Code, Fidl, decode};

@@ -172,8 +172,8 @@ pub type ServerEnd<P> = FidlHandle<kind::Server<P>>;
 
 /// A handle in a value, of the kind `K`. An optional handle is an `Option` of it.
 ///
-/// The handle leaves the value when the value is sent, and the value keeps an empty place. If encoding or sending fails,
-/// the handle is in its place again.
+/// The handle leaves the value when the value is sent, and the value keeps an empty place. If encoding or sending
+/// fails, the handle is in its place again.
 ///
 /// ```
 /// use strait::Channel;

@@ -30,8 +30,8 @@ pub struct Header {
 
 /// The bit in the first byte of flags: wire format version 2.
 const VERSION_2: u8 = 1 << 1;
-/// The bit in the third byte of flags: the method is flexible. The bit below, *byte overflow*, says that the value is not
-/// in the message, since it is too long for a message of Zircon; it is refused, as unknown bits are.
+/// The bit in the third byte of flags: the method is flexible. The bit below, *byte overflow*, says that the value is
+/// not in the message, since it is too long for a message of Zircon; it is refused, as unknown bits are.
 const FLEXIBLE: u8 = 1 << 7;
 /// The last byte before the ordinal.
 const MAGIC: u8 = 1;
@@ -54,8 +54,9 @@ impl Header {
     /// Splits a message into its header and the bytes of its value.
     ///
     /// # Errors
-    /// [`Code::TooFewBytesInPrimaryObject`] if the message is shorter than a header. [`Code::InvalidHeader`] if the header
-    /// is of another format or version, if its value is said to be outside of the message, or if unknown flags are set.
+    /// [`Code::TooFewBytesInPrimaryObject`] if the message is shorter than a header. [`Code::InvalidHeader`] if the
+    /// header is of another format or version, if its value is said to be outside of the message, or if unknown flags
+    /// are set.
     pub fn split(message: &[u8]) -> Result<(Self, &[u8]), Error> {
         let Some((header, body)) = message.split_first_chunk::<{ Self::LEN }>() else {
             return Err(Error::new(Code::TooFewBytesInPrimaryObject, message.len()));

@@ -62,8 +62,8 @@ pub trait Decode<'m>: Layout + Sized {
 /// A type whose values can be absent: `Option` of it has an encoding. Structs, unions, vectors, strings and handles are
 /// such types; numbers, tables and arrays are not.
 pub trait Optional: Layout {
-    /// Whether the encoding of an optional value is a pointer to the value. Otherwise the encoding has the layout of the
-    /// value, and is all zeros if the value is absent.
+    /// Whether the encoding of an optional value is a pointer to the value. Otherwise the encoding has the layout of
+    /// the value, and is all zeros if the value is absent.
     const BOXED: bool;
     /// The number of bytes of the encoding of an optional value.
     const OPTION_SIZE: usize;

@@ -2,8 +2,8 @@
 //!
 //! FIDL is the interface language of Fuchsia. Its wire format has one encoding for each value, in a layout that is
 //! specified for all languages, with handles as parts of values, and with tables and unions that can grow. This crate
-//! has the values: [`Fidl`] derives the encoding of a Rust type, [`Encoder`] encodes a value, and [`decode`] decodes it.
-//! It has no protocols and does not read `.fidl` files.
+//! has the values: [`Fidl`] derives the encoding of a Rust type, [`Encoder`] encodes a value, and [`decode`] decodes
+//! it. It has no protocols and does not read `.fidl` files.
 //!
 //! ```
 //! use strait::Channel;
@@ -70,8 +70,9 @@
 //! that the peer can still change.
 //!
 //! # Sizes
-//! A message may have as many bytes as the channel takes (256 MiB), so the format's rule for values that are larger than
-//! a message of Zircon (*byte overflow*) is not needed; a header that asks for it is refused. Handles have no rights.
+//! A message may have as many bytes as the channel takes (256 MiB), so the format's rule for values that are larger
+//! than a message of Zircon (*byte overflow*) is not needed; a header that asks for it is refused. Handles have no
+//! rights.
 
 extern crate self as strait_fidl;
 

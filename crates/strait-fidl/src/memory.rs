@@ -1,5 +1,5 @@
-//! The memory of values as bytes, and bytes as the memory of values: beside the calls of `strait-zx`, the only unsafe code
-//! of this crate.
+//! The memory of values as bytes, and bytes as the memory of values: beside the calls of `strait-zx`, the only unsafe
+//! code of this crate.
 
 use std::fmt;
 use std::io::IoSlice;
@@ -31,7 +31,8 @@ pub(crate) fn value_of<T: Layout>(bytes: &[u8]) -> Option<T> {
     if !is_any::<T>() || bytes.len() != size_of::<T>() {
         return None;
     }
-    // SAFETY: the length was checked, the read needs no alignment, and `ANY_BITS` promises that these bytes are a value.
+    // SAFETY: the length was checked, the read needs no alignment, and `ANY_BITS` promises that these bytes are a
+    // value.
     Some(unsafe { ptr::read_unaligned(bytes.as_ptr().cast()) })
 }
 

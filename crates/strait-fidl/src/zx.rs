@@ -71,11 +71,11 @@ impl From<ZxHandle> for RawHandle {
 #[derive(Clone, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum WriteError {
-    /// A handle of the value cannot be written: the value has it twice, or it is none of `strait-zx`. The handles are in
-    /// the value again.
+    /// A handle of the value cannot be written: the value has it twice, or it is none of `strait-zx`. The handles are
+    /// in the value again.
     Handles(Error),
-    /// The status of `zx_channel_write`. After `ZX_ERR_SHOULD_WAIT` the handles are in the value again; after any other,
-    /// the call has closed them.
+    /// The status of `zx_channel_write`. After `ZX_ERR_SHOULD_WAIT` the handles are in the value again; after any
+    /// other, the call has closed them.
     Status(zx_status_t),
 }
 

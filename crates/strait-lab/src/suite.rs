@@ -23,7 +23,8 @@ pub enum Suite {
     Quick,
     /// All benchmarks (needs --features suites, as the other suites do for most of their figures)
     Full,
-    /// Mach's published benchmark against FIFOs: fifteen sizes, inline and out of line, and sending descriptors or channel ends
+    /// Mach's published benchmark against FIFOs: fifteen sizes, inline and out of line, and sending descriptors or
+    /// channel ends
     Mach,
     /// Mojo's published ping-pong benchmark: five sizes, with and without a thread hop on each side
     Mojo,

@@ -457,8 +457,8 @@ impl Consumer {
         Ok(self.held.set(py)?.as_raw_fd())
     }
 
-    /// Closes this end with a reason: the producer's writes raise `Aborted`. Ends the waits of other threads. Does nothing
-    /// if the end was closed.
+    /// Closes this end with a reason: the producer's writes raise `Aborted`. Ends the waits of other threads. Does
+    /// nothing if the end was closed.
     #[pyo3(signature = (reason=0))]
     fn abort(&self, py: Python<'_>, reason: u32) {
         self.held.abort(py, |end| end.abort(reason));

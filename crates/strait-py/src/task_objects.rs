@@ -108,7 +108,8 @@ impl AsyncConsumerEnd {
         Ok(Self { end: Slot::new(end), waker: waker(callback) })
     }
 
-    /// Reads at most `size` bytes, as many as there are; `None` if there are none, and no bytes at the end of the stream.
+    /// Reads at most `size` bytes, as many as there are; `None` if there are none, and no bytes at the end of the
+    /// stream.
     fn poll_read<'py>(&self, py: Python<'py>, size: usize) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let end = self.end.get(py)?;
         let most = PIECE.max(end.get_ref().element()).min(end.get_ref().capacity());

@@ -144,8 +144,8 @@ fn medians(cases: &[&Case<'_>], condition: &str) -> Option<String> {
 }
 
 /// Returns the sentence and the picture that the page opens with: the most usual work, with each mechanism as a program
-/// has it by default. Strait waits adaptively, other mechanisms sleep, and the scheduler places the processes. `None` if
-/// Strait or every other mechanism was not measured so.
+/// has it by default. Strait waits adaptively, other mechanisms sleep, and the scheduler places the processes. `None`
+/// if Strait or every other mechanism was not measured so.
 pub(crate) fn opening(cases: &[Case<'_>]) -> Option<Opening> {
     let by_default = |case: &&Case<'_>| {
         let strait = case.mechanism() == Mechanism::STRAIT;

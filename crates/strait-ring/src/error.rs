@@ -2,8 +2,8 @@
 
 use std::fmt;
 
-/// The reason why a call of a [`Sender`](crate::Sender) or a [`Receiver`](crate::Receiver) failed. A call that fails has
-/// changed nothing.
+/// The reason why a call of a [`Sender`](crate::Sender) or a [`Receiver`](crate::Receiver) failed. A call that fails
+/// has changed nothing.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {

@@ -17,8 +17,9 @@ pub use ring::MAX_MESSAGE;
 pub use sender::Sender;
 pub use sleep::{Peer, Sleep, Threads};
 
-/// Creates a ring on the heap for two threads of this process, and returns its two sides. The ring holds at least `bytes`
-/// bytes, its size rounded up to a power of two; each message takes 8 bytes more than its own, rounded up to a multiple of
+/// Creates a ring on the heap for two threads of this process, and returns its two sides. The ring holds at least
+/// `bytes` bytes, its size rounded up to a power of two; each message takes 8 bytes more than its own, rounded up to a
+/// multiple of
 /// 64. [`Sender::longest`] tells the length of the longest message, some three eighths of the ring.
 ///
 /// ```

@@ -14,9 +14,9 @@
 //!
 //! # Access
 //! The other side may be a process that writes to every byte at any time. So this module makes no Rust reference to the
-//! bytes of messages. **Words** are atomics, at checked offsets. **Bytes** are copied in one pass between private memory
-//! and the cells, between two compiler barriers, so that the compiler can neither read the cells twice nor delay the
-//! read.
+//! bytes of messages. **Words** are atomics, at checked offsets. **Bytes** are copied in one pass between private
+//! memory and the cells, between two compiler barriers, so that the compiler can neither read the cells twice nor delay
+//! the read.
 
 use std::alloc::{Layout, alloc_zeroed, dealloc, handle_alloc_error};
 use std::mem::MaybeUninit;
@@ -60,9 +60,9 @@ impl RingMemory {
         CONTROL + cells_for_size(bytes).max(cells_to_carry(longest.min(MAX_MESSAGE))) * CELL
     }
 
-    /// Returns the memory at `base`, of `len` bytes, as the memory of one side of a ring. The ring has as many cells of 64
-    /// bytes as fit, rounded down to a power of two. Returns `None` if `base` is null or not aligned to 64 bytes, or if
-    /// the memory is too small for a ring.
+    /// Returns the memory at `base`, of `len` bytes, as the memory of one side of a ring. The ring has as many cells of
+    /// 64 bytes as fit, rounded down to a power of two. Returns `None` if `base` is null or not aligned to 64 bytes, or
+    /// if the memory is too small for a ring.
     ///
     /// Both sides must give the same length, and all bytes must be 0 before either side uses the memory. If not, calls
     /// fail, wait for nothing or return wrong messages, but nothing worse happens.
@@ -95,8 +95,8 @@ impl RingMemory {
     #[inline]
     fn word32<const AT: usize>(&self) -> &AtomicU32 {
         const { assert!(AT.is_multiple_of(4) && AT + 4 <= CONTROL) };
-        // SAFETY: the word is inside the control block, and aligned as the memory is. Every process accesses the control
-        // block atomically.
+        // SAFETY: the word is inside the control block, and aligned as the memory is. Every process accesses the
+        // control block atomically.
         unsafe { AtomicU32::from_ptr(self.base.as_ptr().add(AT).cast()) }
     }
 
@@ -162,8 +162,8 @@ impl Memory for RingMemory {
     #[inline]
     fn header(&self, cell: usize) -> &AtomicU64 {
         let cell = cell & (self.cells - 1);
-        // SAFETY: the mask keeps the cell inside, and cells are aligned as the memory is. Both sides access the header at
-        // their positions atomically.
+        // SAFETY: the mask keeps the cell inside, and cells are aligned as the memory is. Both sides access the header
+        // at their positions atomically.
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(CONTROL + cell * CELL).cast()) }
     }
 

@@ -7,8 +7,8 @@ use crate::ring::{Consumer, Corrupt, Header, Memory, NextRecord, Record, RecordK
 use crate::sender::{ASLEEP, AWAKE};
 use crate::{Error, Peer, RingMemory, Sleep};
 
-/// Receives the messages of a ring, in the order in which they were sent. Dropping the receiver closes the ring; messages
-/// that were not received are lost.
+/// Receives the messages of a ring, in the order in which they were sent. Dropping the receiver closes the ring;
+/// messages that were not received are lost.
 #[derive(Debug)]
 pub struct Receiver<S: Sleep> {
     consumer: Consumer<RingMemory>,
@@ -16,8 +16,8 @@ pub struct Receiver<S: Sleep> {
 }
 
 impl<S: Sleep> Receiver<S> {
-    /// Creates the receiver of a ring in `memory`, from which nothing was received yet. The receiver sleeps and wakes by
-    /// `sleep`.
+    /// Creates the receiver of a ring in `memory`, from which nothing was received yet. The receiver sleeps and wakes
+    /// by `sleep`.
     pub fn new(memory: RingMemory, sleep: S) -> Self {
         Self { consumer: Consumer::new(memory, u64::MAX), sleep }
     }
@@ -34,8 +34,8 @@ impl<S: Sleep> Receiver<S> {
         }
     }
 
-    /// Receives the next message: replaces the contents of `message` by its bytes. Waits while the ring is empty, at most
-    /// until `deadline`.
+    /// Receives the next message: replaces the contents of `message` by its bytes. Waits while the ring is empty, at
+    /// most until `deadline`.
     ///
     /// # Errors
     /// [`Error::TimedOut`], and the errors of [`Receiver::recv`].

@@ -5,7 +5,8 @@ use std::time::Instant;
 use crate::ring::{Ended, Header, MAX_MESSAGE, Memory, NoRoom, Producer, RecordKind, announce, take_sleeper};
 use crate::{Error, Peer, RingMemory, Sleep};
 
-/// Sends messages into a ring. Dropping the sender closes the ring; the receiver gets all messages that were sent before.
+/// Sends messages into a ring. Dropping the sender closes the ring; the receiver gets all messages that were sent
+/// before.
 #[derive(Debug)]
 pub struct Sender<S: Sleep> {
     producer: Producer<RingMemory>,

@@ -20,8 +20,8 @@ pub enum Peer {
 /// [`Threads`]. A type that never sleeps is correct as well: its `wait` returns at once, and its `wake` does nothing.
 pub trait Sleep {
     /// Sleeps while `word` holds `asleep`, at most until `deadline`. Comparing the word and going to sleep must be one
-    /// step: a call of [`Sleep::wake`] after the word has changed must find the sleeper. May return early for any reason.
-    /// The result says whether the other side still lives; if this is unknown, the result is [`Peer::Alive`].
+    /// step: a call of [`Sleep::wake`] after the word has changed must find the sleeper. May return early for any
+    /// reason. The result says whether the other side still lives; if this is unknown, the result is [`Peer::Alive`].
     fn wait(&self, word: &AtomicU32, asleep: u32, deadline: Option<Instant>) -> Peer;
 
     /// Wakes the thread that sleeps on `word`, the sleep word of the other side. The caller has changed that word
@@ -29,8 +29,8 @@ pub trait Sleep {
     fn wake(&self, word: &AtomicU32);
 }
 
-/// Sleeps and wakes threads of one process with a lock and a condition variable of the standard library. Both sides of a
-/// ring need clones of one value.
+/// Sleeps and wakes threads of one process with a lock and a condition variable of the standard library. Both sides of
+/// a ring need clones of one value.
 #[derive(Clone, Debug, Default)]
 pub struct Threads(Arc<(Mutex<()>, Condvar)>);
 
@@ -57,8 +57,8 @@ impl Sleep for Threads {
 
     fn wake(&self, _word: &AtomicU32) {
         drop(self.lock());
-        // Both sides sleep on this condition variable, but never at the same time for long: a side that is woken in vain
-        // looks at the ring and sleeps again.
+        // Both sides sleep on this condition variable, but never at the same time for long: a side that is woken in
+        // vain looks at the ring and sleeps again.
         self.0.1.notify_all();
     }
 }

@@ -70,8 +70,8 @@ fn child() {
     }
 }
 
-/// Receives numbers, each the one after the number before, from `next` on. Returns how the ring ended and the number that
-/// would have been next.
+/// Receives numbers, each the one after the number before, from `next` on. Returns how the ring ended and the number
+/// that would have been next.
 fn receive_all(receiver: &mut Receiver<example::Futex>, mut next: u32) -> (u32, Error) {
     let mut message = Vec::new();
     loop {

@@ -1,9 +1,9 @@
 //! Services of gRPC (tonic) and tarpc over Strait and over a Unix socket: `cargo run --release --example compare`.
 //!
-//! The services run in a process of their own. The transports take turns; the figures are medians of the rounds, and the
-//! ratio is the median of the rounds' ratios. The processor time is that of both processes. Both have tokio's
-//! single-threaded runtime, and busy-poll as Strait's default says; `STRAIT_SPIN=0` turns that off. Arguments limit what
-//! is measured: `grpc`, `tarpc`.
+//! The services run in a process of their own. The transports take turns; the figures are medians of the rounds, and
+//! the ratio is the median of the rounds' ratios. The processor time is that of both processes. Both have tokio's
+//! single-threaded runtime, and busy-poll as Strait's default says; `STRAIT_SPIN=0` turns that off. Arguments limit
+//! what is measured: `grpc`, `tarpc`.
 
 use std::process::Command;
 use std::sync::Arc;

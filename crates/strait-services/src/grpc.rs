@@ -66,8 +66,8 @@ impl Echo for Echoing {
     }
 }
 
-/// Serves clients that connect over Strait. Each request has the identity of its client, as the kernel reports it, as an
-/// extension.
+/// Serves clients that connect over Strait. Each request has the identity of its client, as the kernel reports it, as
+/// an extension.
 ///
 /// # Errors
 /// The errors of [`Listener::accept_stream`].

@@ -53,7 +53,8 @@ impl Echo for Echoing {
     }
 }
 
-/// Serves clients that connect over Strait. The service of a client has the client's identity, as the kernel reports it.
+/// Serves clients that connect over Strait. The service of a client has the client's identity, as the kernel reports
+/// it.
 ///
 /// # Errors
 /// The errors of [`Listener::accept_stream`].

@@ -8,8 +8,8 @@ use tokio::sync::oneshot;
 
 use crate::{AsyncChannel, Reactor};
 
-/// Connects to the listener named `name` in this user's name directories, as [`strait::connect`] does; `reactor` watches
-/// for the events of the channel.
+/// Connects to the listener named `name` in this user's name directories, as [`strait::connect`] does; `reactor`
+/// watches for the events of the channel.
 ///
 /// The deadline is kept without the runtime's timer. [`connect_channel`] has further options, such as waiting for a
 /// service that is not there yet.
@@ -36,8 +36,8 @@ use crate::{AsyncChannel, Reactor};
 /// connects once, and sends ends of further channels over this one.
 ///
 /// # Cancel safety
-/// If the future is dropped, the connection is closed as soon as it is made. Neither the drop nor the end of the runtime
-/// waits for the thread.
+/// If the future is dropped, the connection is closed as soon as it is made. Neither the drop nor the end of the
+/// runtime waits for the thread.
 ///
 /// # Errors
 /// The errors of [`strait::connect`] and of [`AsyncChannel::new`]; the error of the system if it gives no thread.

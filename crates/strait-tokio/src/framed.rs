@@ -9,8 +9,8 @@ use strait::{Deadline, Error, Message};
 
 use crate::AsyncChannel;
 
-/// The messages of a channel as a [`Stream`] and a [`Sink`] of the crate `futures`. The stream ends when the other end is
-/// closed and all of its messages were received.
+/// The messages of a channel as a [`Stream`] and a [`Sink`] of the crate `futures`. The stream ends when the other end
+/// is closed and all of its messages were received.
 ///
 /// ```
 /// use futures_util::{SinkExt, StreamExt};
@@ -31,12 +31,12 @@ use crate::AsyncChannel;
 /// # }
 /// ```
 ///
-/// A message is sent at once if there is room. Otherwise the sink keeps one message, and is not ready until that message
-/// was sent. `SinkExt::send` and `SinkExt::flush` wait until it was sent.
+/// A message is sent at once if there is room. Otherwise the sink keeps one message, and is not ready until that
+/// message was sent. `SinkExt::send` and `SinkExt::flush` wait until it was sent.
 ///
 /// # Errors
-/// The errors of [`AsyncChannel::recv`] and of [`AsyncChannel::forward`]. A message that could not be sent is dropped, and
-/// its handles are closed. Of the errors of the stream, those that pass (a lack of descriptors or memory) have lost
+/// The errors of [`AsyncChannel::recv`] and of [`AsyncChannel::forward`]. A message that could not be sent is dropped,
+/// and its handles are closed. Of the errors of the stream, those that pass (a lack of descriptors or memory) have lost
 /// nothing: the next item is the message.
 #[derive(Debug)]
 pub struct Framed {

@@ -57,10 +57,10 @@ use tokio::task::JoinHandle;
 
 /// A [`strait::task::Reactor`] that a task of a tokio runtime drives until this object is dropped.
 ///
-/// Keep the object, and the runtime in which it was made, as long as a task waits for an object of this reactor. When this
-/// object is dropped or its runtime ends, the reactor [ends](strait::task::Reactor::end): tasks that wait for its objects,
-/// in any runtime, get [`strait::Error::ReactorEnded`]. The objects lose nothing, and can be
-/// [taken out](AsyncChannel::into_inner) and put into another reactor.
+/// Keep the object, and the runtime in which it was made, as long as a task waits for an object of this reactor. When
+/// this object is dropped or its runtime ends, the reactor [ends](strait::task::Reactor::end): tasks that wait for its
+/// objects, in any runtime, get [`strait::Error::ReactorEnded`]. The objects lose nothing, and can be [taken
+/// out](AsyncChannel::into_inner) and put into another reactor.
 ///
 /// ```
 /// use strait::{Channel, Error};

@@ -8,8 +8,8 @@ use strait::{Channel, Deadline, Error};
 
 use crate::{AsyncChannel, AsyncWaitSet, Reactor, Stream};
 
-/// A [`strait::Listener`] for tasks: [`accept`](Self::accept) waits in the runtime, so neither a thread nor the end of the
-/// runtime waits for it.
+/// A [`strait::Listener`] for tasks: [`accept`](Self::accept) waits in the runtime, so neither a thread nor the end of
+/// the runtime waits for it.
 ///
 /// ```
 /// use strait_tokio::{Listener, Reactor};
@@ -48,21 +48,22 @@ impl Listener {
     /// In a tokio runtime without I/O (`Builder::enable_io`).
     ///
     /// # Errors
-    /// The errors of [`strait::Listener::bind`] and of tokio; [`NoRuntime`](crate::NoRuntime) outside of a tokio runtime.
+    /// The errors of [`strait::Listener::bind`] and of tokio; [`NoRuntime`](crate::NoRuntime) outside of a tokio
+    /// runtime.
     #[track_caller]
     pub fn bind(name: &str) -> io::Result<Self> {
         Self::new(strait::Listener::bind(name)?)
     }
 
-    /// Makes a listener for tasks of `listener`, which a [builder](strait::Listener::builder) has made, for example; tokio
-    /// watches the descriptor of `listener` from now on.
+    /// Makes a listener for tasks of `listener`, which a [builder](strait::Listener::builder) has made, for example;
+    /// tokio watches the descriptor of `listener` from now on.
     ///
     /// # Panics
     /// In a tokio runtime without I/O (`Builder::enable_io`).
     ///
     /// # Errors
-    /// The errors of [`WaitSet::new`], of [`WaitSet::add`] and of tokio; [`NoRuntime`](crate::NoRuntime) outside of a tokio
-    /// runtime.
+    /// The errors of [`WaitSet::new`], of [`WaitSet::add`] and of tokio; [`NoRuntime`](crate::NoRuntime) outside of a
+    /// tokio runtime.
     #[track_caller]
     pub fn new(listener: strait::Listener) -> io::Result<Self> {
         let set = WaitSet::new()?;

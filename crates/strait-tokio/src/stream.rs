@@ -47,9 +47,10 @@ const OPENING: &[u8] = b"strait stream 1";
 /// peer reads all bytes and the end of the stream; writing fails with [`io::ErrorKind::BrokenPipe`]. If the peer dies
 /// without ending its direction, reading fails with [`io::ErrorKind::BrokenPipe`] once all bytes were read.
 ///
-/// So that the peer does not take a part for the whole, a process [aborts](Self::abort) a stream that it cannot complete,
-/// or sets an [abort reason](Self::set_abort_reason) before it writes, for the case that its task is cancelled. Then the
-/// peer reads all bytes, and then fails with [`io::ErrorKind::ConnectionAborted`]; so it does if a panic drops the stream.
+/// So that the peer does not take a part for the whole, a process [aborts](Self::abort) a stream that it cannot
+/// complete, or sets an [abort reason](Self::set_abort_reason) before it writes, for the case that its task is
+/// cancelled. Then the peer reads all bytes, and then fails with [`io::ErrorKind::ConnectionAborted`]; so it does if a
+/// panic drops the stream.
 ///
 /// # Errors
 /// Reads and writes return the errors of [`PipeReader`] and [`PipeWriter`]. On a stream that was
@@ -133,8 +134,8 @@ impl Stream {
         Ok(Self { state, peer, aborts_with: None })
     }
 
-    /// Returns the identity of the peer, as the kernel reported it. On a stream that was [accepted](Self::accept), this is
-    /// the process that has opened the stream; before the first read or write, the process that had the other end of
+    /// Returns the identity of the peer, as the kernel reported it. On a stream that was [accepted](Self::accept), this
+    /// is the process that has opened the stream; before the first read or write, the process that had the other end of
     /// the channel at the call of [`accept`](Self::accept). On a stream that this process has opened, this is the
     /// process that had the other end of the channel then. `None` if the kernel had not reported that process, because
     /// it had not used its end of the channel. Streams from [`connect`](Self::connect) and from
@@ -143,9 +144,9 @@ impl Stream {
         self.peer
     }
 
-    /// Drops the stream and aborts both directions with `reason`: the peer reads all bytes that were written, and then its
-    /// reads and writes fail with [`strait::Error::Aborted`] ([`io::ErrorKind::ConnectionAborted`]). A direction that was
-    /// shut down stays complete. The program defines the meaning of the number.
+    /// Drops the stream and aborts both directions with `reason`: the peer reads all bytes that were written, and then
+    /// its reads and writes fail with [`strait::Error::Aborted`] ([`io::ErrorKind::ConnectionAborted`]). A direction
+    /// that was shut down stays complete. The program defines the meaning of the number.
     ///
     /// ```
     /// # use std::time::Duration;

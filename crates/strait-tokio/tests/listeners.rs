@@ -1,5 +1,5 @@
-//! Tasks accept processes that connect: many at the same time, beside other futures, and with a runtime that ends while a
-//! task waits.
+//! Tasks accept processes that connect: many at the same time, beside other futures, and with a runtime that ends while
+//! a task waits.
 
 use std::time::{Duration, Instant};
 

@@ -1,6 +1,6 @@
-//! A service that stops while clients are connected, and programs that stop while they connect. The library must wait for
-//! nothing then: whatever it could wait for takes a minute or longer here, so the limit of ten seconds tells waiting from a
-//! loaded machine.
+//! A service that stops while clients are connected, and programs that stop while they connect. The library must wait
+//! for nothing then: whatever it could wait for takes a minute or longer here, so the limit of ten seconds tells
+//! waiting from a loaded machine.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};

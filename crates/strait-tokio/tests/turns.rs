@@ -123,8 +123,8 @@ async fn who_always_finds_something_lets_others_run() {
     assert!(lets_others_run(read).await);
 }
 
-/// Returns how often `future` is polled within 100 ms in which the event that it waits for does not happen; `None` if the
-/// event happens.
+/// Returns how often `future` is polled within 100 ms in which the event that it waits for does not happen; `None` if
+/// the event happens.
 async fn polls_without_event(future: &mut (impl Future + Unpin)) -> Option<u32> {
     let mut polls = 0;
     let counted = std::future::poll_fn(|context| {
@@ -233,7 +233,8 @@ async fn a_task_that_found_the_socket_full_goes_on_though_another_found_no_room(
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"held");
     let one = OwnedFd::from(std::fs::File::open("/dev/null").unwrap());
     let with_file = || Outgoing::new(b"short").handle(one.try_clone().unwrap());
-    // The other process waits for a message, and would empty the socket meanwhile. It is stopped, so the socket stays full.
+    // The other process waits for a message, and would empty the socket meanwhile. It is stopped, so the socket stays
+    // full.
     let pid = Pid::from_raw(child.id() as i32).unwrap();
     kill_process(pid, Signal::STOP).unwrap();
     let stopped = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().expect("a state of the child");

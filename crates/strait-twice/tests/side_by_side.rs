@@ -1,5 +1,5 @@
-//! Two versions of the library in one program: `strait`, and a second copy of it with another name. They share no state,
-//! and talk to each other as two processes do.
+//! Two versions of the library in one program: `strait`, and a second copy of it with another name. They share no
+//! state, and talk to each other as two processes do.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;

@@ -1,5 +1,5 @@
-//! A program whose peer is written in Python: typed values on this side, the codec `plain` of `strait-ipc` on the other.
-//! The tests of the Python package run it in both roles:
+//! A program whose peer is written in Python: typed values on this side, the codec `plain` of `strait-ipc` on the
+//! other. The tests of the Python package run it in both roles:
 //!
 //! ```text
 //! plain_peer                  the child of a Python program: carries out jobs

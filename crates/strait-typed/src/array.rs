@@ -25,8 +25,8 @@ const ARRAY: i8 = 2;
 /// The greatest number of dimensions.
 const MAX_DIMENSIONS: usize = 32;
 
-/// An array of numbers in a message: the type of its elements, its shape, and its bytes. A program in Python receives it
-/// as an array of NumPy, if both ends use MessagePack, and sends arrays in this form.
+/// An array of numbers in a message: the type of its elements, its shape, and its bytes. A program in Python receives
+/// it as an array of NumPy, if both ends use MessagePack, and sends arrays in this form.
 ///
 /// ```
 /// use strait_typed::codec::MsgPack;
@@ -179,8 +179,8 @@ impl Array {
         Self::new(T::DTYPE, shape, Order::C, bytes)
     }
 
-    /// Makes an array whose bytes are in a sealed region from `offset` on. The receiver maps the region, so a large array
-    /// travels without a copy.
+    /// Makes an array whose bytes are in a sealed region from `offset` on. The receiver maps the region, so a large
+    /// array travels without a copy.
     ///
     /// # Errors
     /// [`ArrayError::Dtype`]; [`ArrayError::Shape`] if the array is empty or not within the region;
@@ -223,9 +223,9 @@ impl Array {
         }
     }
 
-    /// Returns the elements in the order of C: the last index changes fastest, as in [`Array::from_slice`]. The elements
-    /// of an array in the order of Fortran are put into that order; [`Array::into_bytes`] and [`Array::into_region`] give
-    /// the bytes as they are in memory.
+    /// Returns the elements in the order of C: the last index changes fastest, as in [`Array::from_slice`]. The
+    /// elements of an array in the order of Fortran are put into that order; [`Array::into_bytes`] and
+    /// [`Array::into_region`] give the bytes as they are in memory.
     ///
     /// # Errors
     /// [`ArrayError::OtherDtype`], [`ArrayError::Sent`], [`ArrayError::Region`].

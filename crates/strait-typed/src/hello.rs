@@ -96,7 +96,8 @@ impl Hello {
         Some(Self { codec: head[8], sends: described(sends, 16, 1), receives: described(receives, 24, 2) })
     }
 
-    /// Reads a first message out of the memory where the peer wrote it. Returns `None` if the bytes are another message.
+    /// Reads a first message out of the memory where the peer wrote it. Returns `None` if the bytes are another
+    /// message.
     pub(crate) fn read(view: &mut InPlace<'_>) -> Result<Option<Self>, strait::Error> {
         if view.len() > FIXED + 2 * NAME {
             return Ok(None);

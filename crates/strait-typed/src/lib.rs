@@ -33,8 +33,8 @@
 //! * The [`codec`] is a parameter: [`codec::Postcard`] by default.
 //! * Files, channel ends, regions and data pipes are fields of a value: [`Fd`], [`End`], [`Shared`], [`Reader`],
 //!   [`Writer`].
-//! * [`Array`] is an array of numbers, as NumPy has it: with the codec [`codec::MsgPack`], a program in Python receives it
-//!   as such.
+//! * [`Array`] is an array of numbers, as NumPy has it: with the codec [`codec::MsgPack`], a program in Python receives
+//!   it as such.
 //! * [`Typed::send_owned`] gives a value to a receiver in the same process without encoding it.
 //!
 //! # What a peer can do

@@ -100,8 +100,8 @@ impl<S, R: Send + 'static, C: Codec<S> + DecodeOwned<R>> AsyncTyped<S, R, C> {
     }
 }
 
-/// An end for typed calls in tasks: calls and requests wait without blocking a thread. Any number of tasks may use the end
-/// at once.
+/// An end for typed calls in tasks: calls and requests wait without blocking a thread. Any number of tasks may use the
+/// end at once.
 ///
 /// ```
 /// use strait::{Channel, Deadline};
@@ -178,7 +178,8 @@ impl<Q, A: Send + 'static, C: Encode<Q> + Codec<Q> + DecodeOwned<A> + Codec<A>> 
         }
     }
 
-    /// Compares the types of the two ends by a call, before the first call of this end. Several tasks may do so at once.
+    /// Compares the types of the two ends by a call, before the first call of this end. Several tasks may do so at
+    /// once.
     async fn greet(&self) -> Result<(), CallError> {
         if self.core.has_greeted()? {
             return Ok(());
@@ -197,7 +198,8 @@ impl<Q: Send + 'static, A, C: DecodeOwned<Q> + Codec<Q> + Codec<A>> AsyncTypedCa
     ///
     /// # Errors
     /// As [`TypedCalls::next_request`], except the errors of the deadline. If a request for the types finds no room for
-    /// its reply, the error is [`strait::Error::WouldBlock`]; the caller is told that there is no answer, and may ask again.
+    /// its reply, the error is [`strait::Error::WouldBlock`]; the caller is told that there is no answer, and may ask
+    /// again.
     pub async fn next_request(&self) -> Result<TypedRequest<Q, A, C>, RecvError> {
         loop {
             let request = self.end.next_request().await?;

@@ -106,7 +106,8 @@ where
     }
 }
 
-/// The memory in bytes that a receive may take beyond that for the bytes: for an error, and for a piece of a long message.
+/// The memory in bytes that a receive may take beyond that for the bytes: for an error, and for a piece of a long
+/// message.
 const ROOM: usize = 5 << 10;
 
 /// The lengths that are claimed: just too large, and as large as they can be.

@@ -51,8 +51,8 @@ impl Trace {
         Ok(Self { bytes, next: Cell::new(0), origin })
     }
 
-    /// Writes the line of a call that begins at the time `begin`. `about` is the number of a message or of another thing
-    /// that the call concerns. Returns the number of the line.
+    /// Writes the line of a call that begins at the time `begin`. `about` is the number of a message or of another
+    /// thing that the call concerns. Returns the number of the line.
     pub(crate) fn begin(&self, begin: u64, call: Call, end: u32, about: u64) -> usize {
         let number = self.next.replace(self.next.get() + 1);
         let end = if end == NO_END { String::new() } else { format!(" end {end}") };

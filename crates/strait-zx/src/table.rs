@@ -151,7 +151,8 @@ impl Slot {
         }
     }
 
-    /// Permits claims (uses that are not counted) for this purpose. The caller has a use, and for reading also the reading lock.
+    /// Permits claims (uses that are not counted) for this purpose. The caller has a use, and for reading also the
+    /// reading lock.
     #[cold]
     fn allow(&self, purpose: For) {
         let word = self.word.load(Ordering::Relaxed);

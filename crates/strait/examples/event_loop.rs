@@ -1,14 +1,14 @@
-//! Measures what it costs to wait for messages in a foreign event loop: round trips of 64 bytes between this process, which
-//! waits by `recv`, and a child, which waits in one of these ways. Default options.
+//! Measures what it costs to wait for messages in a foreign event loop: round trips of 64 bytes between this process,
+//! which waits by `recv`, and a child, which waits in one of these ways. Default options.
 //!
 //! ```text
 //! cargo run --release -p strait --example event_loop -- HOW COUNT PLACE
 //! ```
 //!
-//! HOW is `recv` (no event loop), `set` (a wait set), `epoll` (the wait set's descriptor in an epoll), `thread` (a thread
-//! receives, hands the message over, and writes a byte into a pipe that is in the epoll), or `pipe` (no Strait: two pipes,
-//! one of them in an epoll). PLACE is `same` (one processor), `two` (processors 0 and 1) or `free`. Prints the median, the
-//! 99th percentile and the mean in microseconds.
+//! HOW is `recv` (no event loop), `set` (a wait set), `epoll` (the wait set's descriptor in an epoll), `thread` (a
+//! thread receives, hands the message over, and writes a byte into a pipe that is in the epoll), or `pipe` (no Strait:
+//! two pipes, one of them in an epoll). PLACE is `same` (one processor), `two` (processors 0 and 1) or `free`. Prints
+//! the median, the 99th percentile and the mean in microseconds.
 
 use std::io::{Read, Write};
 use std::os::fd::{AsFd, BorrowedFd};

@@ -51,8 +51,8 @@ pub enum Error {
     },
     /// A descriptor in the message is not open in this process. Nothing was sent.
     BadHandle,
-    /// An end of a channel cannot be sent over its own channel, nor fused with its own other end. Nor can the end be sent
-    /// to an end of this process that lies in a message which only the sent end could receive: both would be lost.
+    /// An end of a channel cannot be sent over its own channel, nor fused with its own other end. Nor can the end be
+    /// sent to an end of this process that lies in a message which only the sent end could receive: both would be lost.
     /// Nothing was changed.
     OwnChannel,
     /// The region cannot be written to, or sealed, through the given handle or mapping.
@@ -73,12 +73,12 @@ pub enum Error {
     },
     /// The program has finished the stream of the data pipe, so the producer takes no more bytes.
     Finished,
-    /// The other end of the data pipe was closed with a reason: the producer has [aborted](crate::pipe::DataProducer::abort)
-    /// the stream, and everything that it wrote was read; or the [consumer](crate::pipe::DataConsumer::abort) reads
-    /// nothing more. The stream is incomplete.
+    /// The other end of the data pipe was closed with a reason: the producer has
+    /// [aborted](crate::pipe::DataProducer::abort) the stream, and everything that it wrote was read; or the
+    /// [consumer](crate::pipe::DataConsumer::abort) reads nothing more. The stream is incomplete.
     Aborted {
-        /// The number that the program at the other end gave; [`PANICKED`](crate::pipe::PANICKED) if a panic dropped the
-        /// producer.
+        /// The number that the program at the other end gave; [`PANICKED`](crate::pipe::PANICKED) if a panic dropped
+        /// the producer.
         reason: u32,
     },
     /// The given descriptor cannot become a region. The field holds the reason.

@@ -1,4 +1,5 @@
-//! Waiting for many channels, listeners and descriptors at once: wait sets, one-shot traps, and a dispatcher for handlers bound to one thread.
+//! Waiting for many channels, listeners and descriptors at once: wait sets, one-shot traps, and a dispatcher for
+//! handlers bound to one thread.
 //!
 //! ```
 //! use strait::{Channel, Deadline};

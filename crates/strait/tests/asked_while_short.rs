@@ -134,9 +134,9 @@ fn asker(_: &str) {
     assert_eq!(processes.to_keeper.recv_by(DEADLINE).unwrap().bytes(), b"it works");
 }
 
-/// Shows that a one-shot registration that could not be rearmed reports nothing. Each round runs in a process of its own,
-/// because the role limits the descriptors of its process. There are many rounds, because in most of them the library
-/// has no reason to look at the end again.
+/// Shows that a one-shot registration that could not be rearmed reports nothing. Each round runs in a process of its
+/// own, because the role limits the descriptors of its process. There are many rounds, because in most of them the
+/// library has no reason to look at the end again.
 #[test]
 fn a_registration_that_cannot_be_rearmed_for_want_of_descriptors_is_not_armed() {
     (0..60).for_each(|_| alone("rearmer", ""));

@@ -114,8 +114,8 @@ fn visits(_: &str) {
     assert_eq!(channel.recv_by(2 * DEADLINE).map(drop), Ok(()), "this process is killed before");
 }
 
-/// Shows that processes in two containers with a common directory connect, introduce processes to each other, move ends,
-/// learn of deaths and have limits, as processes without containers do.
+/// Shows that processes in two containers with a common directory connect, introduce processes to each other, move
+/// ends, learn of deaths and have limits, as processes without containers do.
 #[test]
 fn two_containers_need_a_common_directory_and_nothing_else() {
     for (number, flags) in [&[] as &[&str], &["--user", "--map-root-user"]].into_iter().enumerate() {

@@ -430,8 +430,8 @@ fn a_sealed_message_that_somebody_can_still_write_to_is_sent_as_it_was_when_comm
     }
 }
 
-/// Shows that a reservation whose handles cannot be sent, because the socket is full, sends nothing, and that everything
-/// that was sent arrives with its handle.
+/// Shows that a reservation whose handles cannot be sent, because the socket is full, sends nothing, and that
+/// everything that was sent arrives with its handle.
 #[test]
 fn a_reservation_whose_handles_find_no_room_in_the_socket_sends_nothing() {
     let (one, other) = sockets();
@@ -457,8 +457,8 @@ fn a_reservation_whose_handles_find_no_room_in_the_socket_sends_nothing() {
     assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), [7]);
 }
 
-/// Shows that an end arrives with its unread messages if these have more descriptors than one packet can carry, and that
-/// each descriptor is in its message.
+/// Shows that an end arrives with its unread messages if these have more descriptors than one packet can carry, and
+/// that each descriptor is in its message.
 #[test]
 fn an_end_arrives_with_more_descriptors_than_a_packet_carries() {
     const MESSAGES: u8 = 5;

@@ -1,6 +1,6 @@
 //! Tests that documents and code agree.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec};
@@ -175,10 +175,38 @@ fn sources() -> Vec<String> {
 }
 
 fn sources_in(directory: &Path) -> Vec<String> {
+    files_in(directory).iter().map(|path| std::fs::read_to_string(path).unwrap()).collect()
+}
+
+/// Returns the Rust files in a directory and in the directories in it.
+fn files_in(directory: &Path) -> Vec<PathBuf> {
     let paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
-    paths
-        .flat_map(|path| if path.is_dir() { sources_in(&path) } else { vec![std::fs::read_to_string(path).unwrap()] })
-        .collect()
+    let files = paths.flat_map(|path| if path.is_dir() { files_in(&path) } else { vec![path] });
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "rs")).collect()
+}
+
+/// Returns whether a line is a comment of prose: not code, a row of a table, or a part of a figure.
+fn is_prose(line: &str) -> bool {
+    let comment = line.trim_start();
+    let text = comment.trim_start_matches('/').trim_start_matches('!').trim_start();
+    comment.starts_with("//") && !text.starts_with('|') && text.is_ascii()
+}
+
+/// Shows that comments are as narrow as code. The formatter leaves comments alone.
+#[test]
+fn no_comment_is_wider_than_120_columns() {
+    let mut wide = Vec::new();
+    for path in files_in(&Path::new(env!("CARGO_MANIFEST_DIR")).join("..")) {
+        let source = std::fs::read_to_string(&path).unwrap();
+        let mut is_code = false;
+        for (number, line) in (1..).zip(source.lines()) {
+            is_code ^= line.trim_start().starts_with("//") && line.contains("```");
+            if !is_code && is_prose(line) && line.chars().count() > 120 {
+                wide.push(format!("{}:{number}", path.display()));
+            }
+        }
+    }
+    assert!(wide.is_empty(), "{}", wide.join("\n"));
 }
 
 #[test]

@@ -1,5 +1,5 @@
-//! The doors for tests (fault points, hooks of the fuzzers) are no features of the crate: no dependency of a program can
-//! open them.
+//! The doors for tests (fault points, hooks of the fuzzers) are no features of the crate: no dependency of a program
+//! can open them.
 
 #[test]
 fn no_feature_turns_on_fault_points_or_hooks() {

@@ -284,8 +284,8 @@ fn an_end_cannot_go_over_its_own_channel() {
     assert_eq!(b.recv().unwrap().bytes(), b"still there");
 }
 
-/// Shows that an end is refused if the message would lie, directly or through other messages, in a message that only the
-/// sent end can receive. No end would be left that could receive it, so the ends would hold each other for ever.
+/// Shows that an end is refused if the message would lie, directly or through other messages, in a message that only
+/// the sent end can receive. No end would be left that could receive it, so the ends would hold each other for ever.
 #[test]
 fn an_end_cannot_be_sent_to_an_end_that_lies_in_a_message_for_it() {
     for between in 0..3 {

@@ -71,8 +71,8 @@ impl Child {
     }
 }
 
-/// Returns whether `act` panics, and prints nothing about the panic: the output of a test that passes does not look like
-/// that of a failure. Replaces the panic hook of the whole process, so only a forked child calls this.
+/// Returns whether `act` panics, and prints nothing about the panic: the output of a test that passes does not look
+/// like that of a failure. Replaces the panic hook of the whole process, so only a forked child calls this.
 fn panics_quietly(act: impl FnOnce()) -> bool {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(|_| {}));

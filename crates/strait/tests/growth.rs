@@ -5,6 +5,8 @@
 
 mod common;
 
+use std::collections::BTreeMap;
+
 use common::travel::Random;
 use common::{Actor, DEADLINE, alone, file_with, parent, play, spawn};
 use strait::call::CallEnd;
@@ -35,8 +37,8 @@ const PARTS: usize = 25;
 const ORDERS: usize = 250;
 
 /// By how much the figures of a process may exceed those of all processes after the first two parts. Each two processes
-/// keep the memory of the most lanes that they had at a time, for each size of ring and each process that makes lanes; the
-/// mappings become more in the first 40 parts, up to 100 more with five nodes, and then stay.
+/// keep the memory of the most lanes that they had at a time, for each size of ring and each process that makes lanes;
+/// the mappings become more in the first 40 parts, up to 100 more with five nodes, and then stay.
 const MORE: Held = Held { descriptors: 12, mappings: 120, kibibytes: 3072 };
 
 /// An order to a node. The numbers behind an order are bytes that choose among nodes, kept objects and sizes.
@@ -69,10 +71,23 @@ mod order {
         [PAIR, PAIR, PAIR, PIPE, REGION, CALL, USE, USE, RECEIVE, MOVE, MOVE, NEST, FUSE, WAIT, DROP_ONE];
 }
 
-fn channel_of(handle: &Handle) -> Option<&Channel> {
-    match handle {
-        Handle::Channel(channel) => Some(channel),
-        _ => None,
+/// An object that a node keeps. Two ends of which each lies in a message for the other are never freed, so only
+/// carriers carry ends, and no carrier lies in a message of a carrier, or is fused.
+struct Kept {
+    handle: Handle,
+    is_carrier: bool,
+}
+
+impl Kept {
+    fn channel(&self) -> Option<&Channel> {
+        match &self.handle {
+            Handle::Channel(channel) => Some(channel),
+            _ => None,
+        }
+    }
+
+    fn carrier(&self) -> Option<&Channel> {
+        self.channel().filter(|_| self.is_carrier)
     }
 }
 
@@ -80,7 +95,7 @@ fn channel_of(handle: &Handle) -> Option<&Channel> {
 struct Node {
     /// The channels to the director, as the first, and to the other nodes.
     roads: Vec<Option<Channel>>,
-    kept: Vec<Handle>,
+    kept: Vec<Kept>,
     maps: Vec<RegionMap>,
     calls: Vec<CallEnd>,
     set: WaitSet,
@@ -129,7 +144,7 @@ impl Node {
                 self.roads.resize_with(self.roads.len().max(number(0) + 1), || None);
                 self.roads[number(0)] = Some(road);
             }
-            order::KEEP => self.kept.extend(handles),
+            order::KEEP => self.keep(handles, number(0) == 1),
             order::SERVE => self.calls.push(CallEnd::over(handles.remove(0).into_channel().expect("a channel"))),
             order::DROP => {
                 self.kept.clear();
@@ -139,8 +154,9 @@ impl Node {
             order::PAIR => {
                 let options = if number(1) % 4 == 0 { Options::new().ring(1 << 16) } else { Options::new() };
                 let (ours, theirs) = options.pair().unwrap();
-                self.kept.push(ours.into());
-                self.send(number(0), order::KEEP, theirs);
+                let is_carrier = number(2) % 3 == 0;
+                self.keep([ours.into()], is_carrier);
+                self.send(number(0), &[order::KEEP, u8::from(is_carrier)], theirs);
             }
             order::PIPE => {
                 let (producer, consumer) = DataPipe::pair(1 << 16).unwrap();
@@ -149,17 +165,17 @@ impl Node {
                 } else {
                     (consumer.into(), producer.into())
                 };
-                self.kept.push(ours);
-                self.send(number(0), order::KEEP, theirs);
+                self.keep([ours], false);
+                self.send(number(0), &[order::KEEP], theirs);
             }
             order::REGION => {
                 let region = Region::new(5000).unwrap();
-                self.kept.push(region.clone().into());
-                self.send(number(0), order::KEEP, region);
+                self.keep([region.clone().into()], false);
+                self.send(number(0), &[order::KEEP], region);
             }
             order::CALL => {
                 let (ours, theirs) = Channel::pair().unwrap();
-                self.send(number(0), order::SERVE, theirs);
+                self.send(number(0), &[order::SERVE], theirs);
                 let calls = CallEnd::over(ours);
                 // Nobody serves the call, unless the other node uses what it has.
                 let request = Outgoing::new(b"request").handle(file_with(b"file"));
@@ -170,51 +186,59 @@ impl Node {
             order::RECEIVE => self.receive_all(),
             order::MOVE if !self.kept.is_empty() => {
                 let moved = self.kept.swap_remove(number(1) % self.kept.len());
-                self.send(number(0), order::KEEP, moved);
+                self.send(number(0), &[order::KEEP, u8::from(moved.is_carrier)], moved.handle);
             }
-            order::NEST if self.kept.len() >= 2 => {
-                let nested = self.kept.swap_remove(number(1) % self.kept.len());
-                let over = number(2) % self.kept.len();
-                let mut ends = self.kept[over..].iter().chain(&self.kept[..over]);
-                if let Some(over) = ends.find_map(channel_of) {
-                    let _ = over.try_send(Outgoing::new(&[order::KEEP]).handle(nested));
+            order::NEST => {
+                let nested = self.take(number(1), |kept| !kept.is_carrier);
+                let carriers: Vec<_> = self.kept.iter().filter_map(Kept::carrier).collect();
+                if let Some(nested) = nested
+                    && let Some(carrier) = carriers.get(number(2) % carriers.len().max(1))
+                {
+                    let _ = carrier.try_send(Outgoing::new(&[order::KEEP]).handle(nested.handle));
                 }
             }
             order::FUSE => {
-                let mut ends = Vec::new();
-                while let Some(at) = self.kept.iter().position(|kept| channel_of(kept).is_some())
-                    && ends.len() < 2
-                {
-                    ends.extend(self.kept.swap_remove(at).into_channel());
-                }
-                if let (Some(one), Some(other)) = (ends.pop(), ends.pop()) {
+                let is_fusible = |kept: &Kept| kept.channel().is_some() && !kept.is_carrier;
+                let one = self.take(number(1), is_fusible).and_then(|kept| kept.handle.into_channel());
+                let other = self.take(number(2), is_fusible).and_then(|kept| kept.handle.into_channel());
+                if let (Some(one), Some(other)) = (one, other) {
                     let _ = one.fuse(other, DEADLINE);
                 }
             }
             order::WAIT => {
                 let set = WaitSet::new().unwrap();
-                for channel in self.kept.iter().filter_map(channel_of) {
+                for channel in self.kept.iter().filter_map(Kept::channel) {
                     let _ = set.add(channel, 1, Interest::Both, Mode::OneShot);
                 }
                 let _ = set.wait(&mut Vec::new(), Deadline::NOW);
             }
             order::DROP_ONE if !self.kept.is_empty() => drop(self.kept.swap_remove(number(1) % self.kept.len())),
-            order::MOVE | order::NEST | order::DROP_ONE => {}
+            order::MOVE | order::DROP_ONE => {}
             unknown => panic!("an unknown order: {unknown}"),
         }
     }
 
     /// Sends an object to a node with an order; drops the object if the node has ended.
-    fn send(&self, to: usize, order: u8, object: impl Into<Handle>) {
+    fn send(&self, to: usize, order: &[u8], object: impl Into<Handle>) {
         if let Some(road) = self.roads.get(to).and_then(Option::as_ref) {
-            let _ = road.send_by(Outgoing::new(&[order]).handle(object), DEADLINE);
+            let _ = road.send_by(Outgoing::new(order).handle(object), DEADLINE);
         }
+    }
+
+    fn keep(&mut self, handles: impl IntoIterator<Item = Handle>, is_carrier: bool) {
+        self.kept.extend(handles.into_iter().map(|handle| Kept { handle, is_carrier }));
+    }
+
+    /// Takes a kept object for which `is_fit` returns true; `number` chooses among them.
+    fn take(&mut self, number: usize, is_fit: impl Fn(&Kept) -> bool) -> Option<Kept> {
+        let fit: Vec<usize> = (0..self.kept.len()).filter(|at| is_fit(&self.kept[*at])).collect();
+        fit.get(number % fit.len().max(1)).map(|at| self.kept.swap_remove(*at))
     }
 
     fn use_all(&mut self, len: usize) {
         let bytes = vec![7; len];
-        for handle in &self.kept {
-            match handle {
+        for kept in &self.kept {
+            match &kept.handle {
                 Handle::Channel(channel) => {
                     let _ = channel.try_send(Outgoing::new(&bytes).handle(file_with(b"file")));
                 }
@@ -237,13 +261,13 @@ impl Node {
 
     fn receive_all(&mut self) {
         let mut received = Vec::new();
-        for channel in self.kept.iter().filter_map(channel_of) {
+        for channel in self.kept.iter().filter_map(Kept::channel) {
             for _ in 0..50 {
                 let Ok(mut message) = channel.try_recv() else { break };
                 received.extend(message.take_handles().unwrap_or_default());
             }
         }
-        self.kept.extend(received.into_iter().filter(|handle| !matches!(handle, Handle::Fd(_))));
+        self.keep(received.into_iter().filter(|handle| !matches!(handle, Handle::Fd(_))), false);
     }
 }
 
@@ -282,6 +306,16 @@ impl Held {
     }
 }
 
+/// Returns the kinds of the descriptors of a process, and the number of each.
+fn descriptors_of(process: u32) -> BTreeMap<String, usize> {
+    let mut kinds = BTreeMap::new();
+    for entry in std::fs::read_dir(format!("/proc/{process}/fd")).unwrap() {
+        let name = std::fs::read_link(entry.unwrap().path()).unwrap_or_default().display().to_string();
+        *kinds.entry(name.split('[').next().unwrap_or_default().to_owned()).or_default() += 1;
+    }
+    kinds
+}
+
 /// The nodes of a run, from number 1 on, and the director's channels to them.
 struct Nodes(Vec<(Actor, Channel)>);
 
@@ -299,7 +333,7 @@ impl Nodes {
         }
     }
 
-    /// Waits until each node has followed all orders of the director, and all orders of nodes that had followed theirs.
+    /// Waits until each node has followed all orders of the director.
     fn settle(&self) {
         for (_, channel) in &self.0 {
             channel.send_by(&[order::ANSWER], DEADLINE).unwrap();
@@ -338,13 +372,12 @@ fn director(argument: &str) {
             let order = order::RANDOM[below(order::RANDOM.len())];
             nodes.order(node, &[order, other as u8, below(256) as u8, below(256) as u8]);
         }
-        // Objects that a node had sent to another one are dropped there the second time.
+        // Objects that a node had sent to another one are mostly dropped there the second time.
         for _ in 0..3 {
             nodes.settle();
             nodes.drop_all();
         }
         if part < 2 {
-            nodes.settle();
             nodes.settle();
             limit = nodes.held().into_iter().fold(limit, |limit, held| limit.with(held, usize::max));
             continue;
@@ -352,12 +385,19 @@ fn director(argument: &str) {
         let limit = limit.with(MORE, |most, more| most + more);
         let begun = std::time::Instant::now();
         let held = loop {
+            // A node that had much to do may have kept objects from other nodes since its last order to drop
+            // everything.
+            nodes.drop_all();
             nodes.settle();
             let held = nodes.held();
             if held.iter().all(|held| held.is_within(limit)) {
                 break held;
             }
-            assert!(begun.elapsed() < DEADLINE, "{argument:?}: part {part} leaves {held:?}, at most {limit:?} may be");
+            assert!(
+                begun.elapsed() < DEADLINE,
+                "{argument:?}: part {part} leaves {held:?}, at most {limit:?} may be; descriptors: {:?}",
+                nodes.0.iter().map(|(actor, _)| descriptors_of(actor.pid())).collect::<Vec<_>>()
+            );
             std::thread::sleep(std::time::Duration::from_millis(1));
         };
         println!("part {part}: {held:?}");

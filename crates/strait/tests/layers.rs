@@ -40,7 +40,8 @@ fn no_module_uses_one_above_it() {
     assert!(upward.is_empty(), "these use a module above their own: {upward:?}");
 }
 
-/// Shows that `strait-ring` needs no other crate, and that its ring uses neither the memory nor the waiting of the crate.
+/// Shows that `strait-ring` needs no other crate, and that its ring uses neither the memory nor the waiting of the
+/// crate.
 #[test]
 fn the_ring_depends_on_nothing() {
     let root = concat!(env!("CARGO_MANIFEST_DIR"), "/../strait-ring");

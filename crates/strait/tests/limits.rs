@@ -150,8 +150,8 @@ fn peer(_: &str) {
                     assert_eq!(mine.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
                 }
                 "moved-ring" => {
-                    // The other end of the parent's end moves into a lane with an arena of its own. The parent closes its
-                    // end.
+                    // The other end of the parent's end moves into a lane with an arena of its own. The parent closes
+                    // its end.
                     let (_third, third) = common::spawn("waits for the close");
                     let (mine, theirs) = Options::new().ring(size).pair().unwrap();
                     channel.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
@@ -676,7 +676,8 @@ fn queued_messages_are_limited(_: &str) {
     }
 }
 
-/// Shows that an end in a message that is dropped is closed even if the messages that come with the end are over a limit.
+/// Shows that an end in a message that is dropped is closed even if the messages that come with the end are over a
+/// limit.
 #[test]
 fn an_end_in_a_dropped_message_is_closed_although_its_messages_are_over_a_limit() {
     alone("dropped at a limit", "");

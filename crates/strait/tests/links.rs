@@ -153,8 +153,8 @@ fn homecoming() {
     }
 }
 
-/// Shows that no process keeps the memory of a lane in which an end was expected that never came: its other end was moved
-/// or closed at the same time.
+/// Shows that no process keeps the memory of a lane in which an end was expected that never came: its other end was
+/// moved or closed at the same time.
 #[test]
 fn memory_for_ends_that_never_come_is_given_back() {
     for orders in ["move close", "move move"] {

@@ -1,5 +1,5 @@
-//! Tests of data pipes whose ends are closed with a reason: the other side gets the reason, and nothing that was written
-//! is lost.
+//! Tests of data pipes whose ends are closed with a reason: the other side gets the reason, and nothing that was
+//! written is lost.
 
 mod common;
 

@@ -46,8 +46,8 @@ fn send(channel: &Channel, region: &Region) {
 }
 
 /// Shows that a region can be mapped for reading while another holder of its memory seals it, and that a mapping for
-/// writing fails with an error that passes. As long as the kernel waits for pages of the memory that a pipe still has, it
-/// refuses shared mappings, and then the seal fails.
+/// writing fails with an error that passes. As long as the kernel waits for pages of the memory that a pipe still has,
+/// it refuses shared mappings, and then the seal fails.
 #[test]
 fn a_region_is_mapped_while_another_holder_seals_its_memory() {
     let region = Region::new(4096).unwrap();

@@ -158,8 +158,8 @@ fn a_task_without_room_for_a_descriptor_is_not_woken_by_progress_from_before_its
     task.finish().unwrap();
 }
 
-/// Asserts that the end of the reactor wakes a task that waits, and that its wait then fails, as `check` says; so does the
-/// wait of a task that begins to wait later.
+/// Asserts that the end of the reactor wakes a task that waits, and that its wait then fails, as `check` says; so does
+/// the wait of a task that begins to wait later.
 fn assert_ends<F: Future>(future: impl Fn(&Reactor) -> F, check: impl Fn(F::Output)) {
     let reactor = Reactor::new().unwrap();
     let driver = reactor.driver();
@@ -305,8 +305,8 @@ fn a_task_that_waits_for_a_call_learns_that_the_reactor_has_ended() {
     }
 }
 
-/// Shows that objects can be put into a reactor that has ended, and are not lost there; and that a call end can go on in
-/// another reactor.
+/// Shows that objects can be put into a reactor that has ended, and are not lost there; and that a call end can go on
+/// in another reactor.
 #[test]
 fn an_object_can_leave_a_reactor_that_has_ended_and_enter_another() {
     let ended = Reactor::new().unwrap();

@@ -158,7 +158,8 @@ impl<'m: 'a, 'a> Decode<'m> for &'a [u8] {
 }
 
 /// The elements of a vector, read from the message where they lie: those of `&[T]`, without its alignment. The elements
-/// are numbers, or structs of numbers without padding; a type whose bytes have to be checked is refused by the compiler.
+/// are numbers, or structs of numbers without padding; a type whose bytes have to be checked is refused by the
+/// compiler.
 ///
 /// ```
 /// use strait_fidl::{Elements, Fidl, decode, to_vec};

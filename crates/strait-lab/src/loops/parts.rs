@@ -112,7 +112,8 @@ pub(super) fn farewell(work: &Work) -> Result<Option<Vec<u8>>> {
 }
 
 /// Measures round trips one at a time. `trip` makes the round trip of the message with the given number. The clock is
-/// read after each stride of the work. Messages with the numbers [`STEADY`] and [`STOP`] announce the measured part and the end.
+/// read after each stride of the work. Messages with the numbers [`STEADY`] and [`STOP`] announce the measured part and
+/// the end.
 pub(super) fn closed_loop(work: &Work, mut trip: impl FnMut(u64) -> Result<()>) -> Result<Report> {
     let stride = u64::from(work.stride);
     let mut samples = Samples::new();

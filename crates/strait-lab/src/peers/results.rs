@@ -251,8 +251,8 @@ impl PeerResults {
         range(&probes.collect::<Vec<_>>())
     }
 
-    /// Returns the longest cache-line round trip between processors that count as near each other. `None` if the distance
-    /// did not change.
+    /// Returns the longest cache-line round trip between processors that count as near each other. `None` if the
+    /// distance did not change.
     pub fn border(&self) -> Option<f64> {
         let [near, far] = self.distances()?;
         (far > STEADY * near).then_some(STEADY * near)
@@ -274,8 +274,8 @@ impl PeerResults {
 
     /// Returns the median over the repetitions of the ratio of a figure to Strait's in the same repetition.
     ///
-    /// Repetitions are paired by their number; a failed run of either shifts the pairs, so a figure with failed runs has no
-    /// ratio.
+    /// Repetitions are paired by their number; a failed run of either shifts the pairs, so a figure with failed runs
+    /// has no ratio.
     pub fn ratio(&self, figure: &Figure, field: fn(&Run) -> Option<f64>) -> Option<f64> {
         let strait = self.strait_beside(figure)?;
         if !strait.failed.is_empty() || !figure.failed.is_empty() {

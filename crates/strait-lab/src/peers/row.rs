@@ -185,8 +185,8 @@ impl Row {
         }
     }
 
-    /// Returns how long one run measures if other rows take `milliseconds`: wake-ups of idle processes are counted for at
-    /// least a second.
+    /// Returns how long one run measures if other rows take `milliseconds`: wake-ups of idle processes are counted for
+    /// at least a second.
     pub(super) fn milliseconds(self, milliseconds: u64) -> u64 {
         if self == Self::Idle { milliseconds.max(1000) } else { milliseconds }
     }

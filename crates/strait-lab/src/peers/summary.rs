@@ -28,8 +28,8 @@ const COLUMNS: [Column; 7] = [
     }),
 ];
 
-/// Returns the lines between the two marks of the README's section *How fast*, for default forms and unpinned processes.
-/// `picture` is the path of the picture. Libraries are ordered by the round trip of 64 B; floors come last.
+/// Returns the lines between the two marks of the README's section *How fast*, for default forms and unpinned
+/// processes. `picture` is the path of the picture. Libraries are ordered by the round trip of 64 B; floors come last.
 pub fn readme(results: &PeerResults, picture: &str) -> String {
     let of = |row: Row, program: &str| {
         results.figures.iter().find(|figure| {

@@ -331,8 +331,8 @@ impl Work {
         Duration::from_nanos(nanoseconds + self.size as u64 / 2)
     }
 
-    /// Returns the reason if this program cannot measure the work on this machine: the mechanism is missing, there are too
-    /// few processors, or the program was built without the feature `suites`.
+    /// Returns the reason if this program cannot measure the work on this machine: the mechanism is missing, there are
+    /// too few processors, or the program was built without the feature `suites`.
     pub fn lacking(&self) -> Option<String> {
         if !self.shape.is_built() {
             return Some(UNBUILT.to_owned());

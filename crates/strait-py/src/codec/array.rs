@@ -3,8 +3,8 @@
 /// The greatest number of dimensions.
 const MAX_DIMENSIONS: usize = 32;
 
-/// Returns the size in bytes of an element of the type `dtype`, written as NumPy's `dtype.str`, or of `bfloat16`; `None` if arrays of
-/// this type do not travel.
+/// Returns the size in bytes of an element of the type `dtype`, written as NumPy's `dtype.str`, or of `bfloat16`;
+/// `None` if arrays of this type do not travel.
 pub(super) fn item_size(dtype: &str) -> Option<u64> {
     if dtype == "bfloat16" {
         return Some(2);

@@ -292,8 +292,8 @@ impl<'py, 'a> Decoder<'py, 'a> {
         })
     }
 
-    /// Maps the bytes of an array from `[index of the region, offset]`: as private memory, read-only, or, if the peer is
-    /// trusted and the region is not sealed, as memory that processes share.
+    /// Maps the bytes of an array from `[index of the region, offset]`: as private memory, read-only, or, if the peer
+    /// is trusted and the region is not sealed, as memory that processes share.
     fn mapped(&mut self, place: &Bound<'py, PyAny>, size: usize, writable: bool) -> PyResult<Memory> {
         let place: PyResult<(usize, usize)> = place.extract();
         let (index, offset) =

@@ -298,8 +298,8 @@ impl Encoder {
         Ok(())
     }
 
-    /// Appends the parts of an array: type, shape, order, bytes or `[index of the region, offset]`, and the kind of array
-    /// if it is not NumPy's.
+    /// Appends the parts of an array: type, shape, order, bytes or `[index of the region, offset]`, and the kind of
+    /// array if it is not NumPy's.
     fn parts(&mut self, parts: &Bound<'_, PyAny>) -> Result<(), Failed> {
         let parts: (String, Vec<u64>, String, Bound<'_, PyAny>, u64, bool, String) = parts.extract()?;
         let (dtype, shape, order, data, offset, copied, origin) = parts;

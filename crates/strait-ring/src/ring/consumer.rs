@@ -22,16 +22,16 @@ pub struct Consumer<M> {
     base: u64,
     /// Number of cells that this consumer has read since the lane was made.
     position: u64,
-    /// The position at which the consumer owes credit for cells: [`credit_step`] cells behind the last credit given. (The
-    /// last credit given is the number of cells freed since the lane was made, as the consumer last wrote it to shared
-    /// memory for the producer.)
+    /// The position at which the consumer owes credit for cells: [`credit_step`] cells behind the last credit given.
+    /// (The last credit given is the number of cells freed since the lane was made, as the consumer last wrote it to
+    /// shared memory for the producer.)
     credit_due: u64,
     /// The packed record that is being read, if any, and how much of it was read.
     pack: Pack,
     /// Number of messages received since the lane was made.
     taken: u64,
-    /// The number of received messages at which the consumer owes credit by its message quota: as many behind the number
-    /// that the consumer last wrote to shared memory for the producer.
+    /// The number of received messages at which the consumer owes credit by its message quota: as many behind the
+    /// number that the consumer last wrote to shared memory for the producer.
     taken_due: u64,
     /// Message quota: the number of received messages after which the consumer gives credit, whatever their size; at
     /// most [`MOST_QUOTA`].
@@ -159,8 +159,8 @@ impl<M: Memory> Consumer<M> {
     }
 
     /// Receives the next message if it is plain (see [`Header::from_plain`]) and takes one cell: the most common case,
-    /// in the fewest instructions. Calls `place` with the length of the message, at most [`ONE_CELL`], for the memory to
-    /// which the message is copied: as many bytes, or [`ONE_CELL`] bytes. The message stays in the ring if `place`
+    /// in the fewest instructions. Calls `place` with the length of the message, at most [`ONE_CELL`], for the memory
+    /// to which the message is copied: as many bytes, or [`ONE_CELL`] bytes. The message stays in the ring if `place`
     /// returns `None`. Gives credit if credit is owed.
     #[inline(always)]
     pub fn pop_one<'a>(&mut self, place: impl FnOnce(usize) -> Option<&'a mut [MaybeUninit<u8>]>) -> Popped {

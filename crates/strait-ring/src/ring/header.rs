@@ -106,8 +106,8 @@ pub struct Header(NonZeroU64);
 
 #[allow(clippy::len_without_is_empty, reason = "the length is that of the payload, and a header is never empty")]
 impl Header {
-    /// Creates the header of a record of kind `kind` with a payload of `len` bytes. `handles` is the number of handles that
-    /// travel with the message; for a packed record, the number of its messages.
+    /// Creates the header of a record of kind `kind` with a payload of `len` bytes. `handles` is the number of handles
+    /// that travel with the message; for a packed record, the number of its messages.
     #[inline]
     pub fn new(kind: RecordKind, len: usize, handles: usize) -> Self {
         debug_assert!(len <= u32::MAX as usize && handles <= u8::MAX as usize);

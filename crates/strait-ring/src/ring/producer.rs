@@ -293,9 +293,9 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Zeroes the headers of the next cells behind the last commit, which ended at `position`, at most [`ZERO_AHEAD`] of
-    /// them, and prefetches cells further ahead. The header at `position` must be known to be 0. Does not touch cells
-    /// for which the consumer has given no credit.
+    /// Zeroes the headers of the next cells behind the last commit, which ended at `position`, at most [`ZERO_AHEAD`]
+    /// of them, and prefetches cells further ahead. The header at `position` must be known to be 0. Does not touch
+    /// cells for which the consumer has given no credit.
     #[inline(always)]
     fn prepare_ahead(&mut self, position: u64) {
         let end = (position + ZERO_AHEAD).min(self.free_end);

@@ -12,8 +12,8 @@ use crate::scratch;
 /// [MessagePack](https://msgpack.org): self-describing, with the names of fields and variants. Programs in other
 /// languages read it (in Python: `msgpack.unpackb`).
 ///
-/// Handles and [`Array`](crate::Array)s are extension types, as in the codec `plain` of the Python package `strait-ipc`:
-/// a program in Rust and a program in Python can be the two ends of a channel. The page [messages between
+/// Handles and [`Array`](crate::Array)s are extension types, as in the codec `plain` of the Python package
+/// `strait-ipc`: a program in Rust and a program in Python can be the two ends of a channel. The page [messages between
 /// languages](https://github.com/strait-ipc/strait/blob/main/docs/reference/messagepack.md) lists the bytes.
 ///
 /// A receiver ignores fields that it does not know, and a missing field may have a default (`#[serde(default)]`), so

@@ -563,8 +563,8 @@ impl CallEnd {
         self.shared.routes().ended.is_some()
     }
 
-    /// Sets whether the reactor of the end has ended. If so, wakes all tasks that wait on the end, and from now on a task
-    /// gets [`Error::ReactorEnded`] where it would wait.
+    /// Sets whether the reactor of the end has ended. If so, wakes all tasks that wait on the end, and from now on a
+    /// task gets [`Error::ReactorEnded`] where it would wait.
     pub(crate) fn set_undriven(&self, undriven: bool) {
         let mut routes = self.shared.routes();
         routes.undriven = undriven;

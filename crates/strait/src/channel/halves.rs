@@ -350,8 +350,8 @@ impl Receiver {
     }
 
     /// Receives the next message into `message`, which is empty, if this half holds its lock and the message is plain:
-    /// the common case, in few instructions. Returns `false`, and changes nothing, in all other cases. Like the path of a
-    /// channel, the shortest path calls no function unless that call is its last step.
+    /// the common case, in few instructions. Returns `false`, and changes nothing, in all other cases. Like the path of
+    /// a channel, the shortest path calls no function unless that call is its last step.
     #[inline(never)]
     fn recv_short(&mut self, message: &mut Message) -> bool {
         let end = &**self.channel.end();
@@ -414,8 +414,8 @@ impl Receiver {
     }
 
     /// Receives the next message into the start of `buffer` in the cases in which [`Receiver::recv_short`] receives it,
-    /// and returns its length and origin. Returns `None`, and changes nothing, in all other cases, also if the message is
-    /// longer than `buffer`.
+    /// and returns its length and origin. Returns `None`, and changes nothing, in all other cases, also if the message
+    /// is longer than `buffer`.
     #[inline(never)]
     fn recv_short_into(&mut self, buffer: &mut [u8]) -> Option<(usize, Origin)> {
         let end = &self.channel.end;

@@ -315,8 +315,8 @@ impl ReceivedExtras {
         }
     }
 
-    /// Takes the handle with this index out of the message; the handles behind it move up. Returns `None` if the message
-    /// has fewer handles.
+    /// Takes the handle with this index out of the message; the handles behind it move up. Returns `None` if the
+    /// message has fewer handles.
     pub(crate) fn take_one(&mut self, index: usize) -> Result<Option<Handle>, Error> {
         let Some(beside) = &mut *self.0 else { return Ok(None) };
         beside.lost.map_or_else(|| Ok(beside.handles.take_one(index)), Err)

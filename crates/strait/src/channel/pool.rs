@@ -238,8 +238,8 @@ impl SharedBlock {
         self.warm.is_none() && self.lent == 0 && self.free.is_empty()
     }
 
-    /// Lends a free part of this block, whose id is `id`, for a message of `len` bytes; `None` if no part is free, or if
-    /// a thread is cooling the block.
+    /// Lends a free part of this block, whose id is `id`, for a message of `len` bytes; `None` if no part is free, or
+    /// if a thread is cooling the block.
     fn lend(&mut self, id: usize, len: usize) -> Option<BlockRecord> {
         let part = self.free.pop()?;
         if self.warm.as_ref().is_some_and(|warm| !warm.lend(part, self.parts[part].usage + 1)) {
@@ -249,8 +249,8 @@ impl SharedBlock {
         Some(self.note_lent(id, part, len))
     }
 
-    /// Notes that the part with the index `part`, which is not in the list of free parts, is lent for a message of `len`
-    /// bytes. `id` is the id of this block.
+    /// Notes that the part with the index `part`, which is not in the list of free parts, is lent for a message of
+    /// `len` bytes. `id` is the id of this block.
     fn note_lent(&mut self, id: usize, part: usize, len: usize) -> BlockRecord {
         let entry = &mut self.parts[part];
         entry.usage += 1;
@@ -560,7 +560,8 @@ impl Pool {
         }
         let Some(entry) = self.blocks.get_mut(loan.record.id as usize) else { return };
         let Some(block) = entry.as_mut().filter(|block| Arc::ptr_eq(&block.mapping, &loan.mapping)) else { return };
-        // A bad peer can write the number of a use that it has not seen yet. Then the block is free already, or lent again.
+        // A bad peer can write the number of a use that it has not seen yet. Then the block is free already, or lent
+        // again.
         if block.usage != loan.record.usage || block.lent.is_none() {
             return;
         }
@@ -766,8 +767,8 @@ mod tests {
         assert_eq!(next.record, unsent.record);
     }
 
-    /// Shows that a peer harms nothing by returning memory before it has got the message: the sender takes the memory back
-    /// once, whether that memory was lent again meanwhile or not.
+    /// Shows that a peer harms nothing by returning memory before it has got the message: the sender takes the memory
+    /// back once, whether that memory was lent again meanwhile or not.
     #[test]
     fn memory_that_a_bad_peer_returns_too_early_is_taken_back_once() {
         for singles in [0, MAX_SINGLE] {

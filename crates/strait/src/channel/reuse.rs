@@ -22,8 +22,8 @@ pub(super) fn make(reused: &InUse) -> Result<Lane, Error> {
     Ok(lane.announced_over([other, own]))
 }
 
-/// Accepts a process that has connected over the socket of `link`: names `lane` to it, which is on another link. Returns
-/// the end of this process.
+/// Accepts a process that has connected over the socket of `link`: names `lane` to it, which is on another link.
+/// Returns the end of this process.
 pub(super) fn accept(link: &Link, lane: Lane, options: &Options) -> Result<Channel, Error> {
     let accepts = Packet::Accept { lane: Some(lane.name().to_words()) };
     if let Err(error) = link.send_first(&accepts, Attachments::NOTHING) {
@@ -33,8 +33,8 @@ pub(super) fn accept(link: &Link, lane: Lane, options: &Options) -> Result<Chann
     Ok(Channel { end: Arc::new(End::new(Arc::new(lane), &options.shared())) })
 }
 
-/// Creates the channel of a connect that was accepted in the lane `name` of the link `reused`. If the lane cannot be found
-/// for lack of a resource, fails, and closes this end later: the listener has the other end already.
+/// Creates the channel of a connect that was accepted in the lane `name` of the link `reused`. If the lane cannot be
+/// found for lack of a resource, fails, and closes this end later: the listener has the other end already.
 pub(super) fn over(reused: InUse, name: Name, options: &Options) -> Result<Channel, Error> {
     let found = find(&reused, name, options);
     if found.as_ref().is_err_and(|error| error.passes()) {
@@ -58,8 +58,8 @@ fn lost() -> &'static PerProcess<Lost> {
     &LOST
 }
 
-/// Closes the ends of connects that failed after the listener had accepted. If some cannot be closed yet, a later call of
-/// the library tries again.
+/// Closes the ends of connects that failed after the listener had accepted. If some cannot be closed yet, a later call
+/// of the library tries again.
 fn close_lost() {
     let lanes = std::mem::take(&mut *unpoisoned(lost().get()));
     for (link, name) in lanes {

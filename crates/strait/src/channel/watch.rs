@@ -262,9 +262,9 @@ impl End {
         }
     }
 
-    /// Takes this end out of its wait set, because the end is being dropped. A thread may have added the end while another
-    /// thread closed it, after the close had looked for a member. A member that stays registered
-    /// on a link would keep the link open for ever.
+    /// Takes this end out of its wait set, because the end is being dropped. A thread may have added the end while
+    /// another thread closed it, after the close had looked for a member. A member that stays registered on a link
+    /// would keep the link open for ever.
     pub(super) fn leave_set_when_dropped(&mut self) {
         let member = unpoisoned(&self.member).take();
         if let Some(member) = member {

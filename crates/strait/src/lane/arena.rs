@@ -108,7 +108,8 @@ impl Freed {
     }
 }
 
-/// The ends that this process held and no longer holds, of lanes in one arena of a peer. Such an end cannot arrive again.
+/// The ends that this process held and no longer holds, of lanes in one arena of a peer. Such an end cannot arrive
+/// again.
 ///
 /// A table with an entry for each end of each lane, made when the first end leaves. (A growing map would make some call
 /// copy a million entries, if the peer causes a million entries.) An entry is 0 if no end has left that place, and
@@ -669,8 +670,8 @@ impl Maker {
         std::mem::take(&mut self.arenas)
     }
 
-    /// Forgets the arena of `name`, the lane taken last, if the arena was made last and has one lane. This process cannot
-    /// use the arena again.
+    /// Forgets the arena of `name`, the lane taken last, if the arena was made last and has one lane. This process
+    /// cannot use the arena again.
     pub(crate) fn forget_single(&mut self, name: Name) -> Option<Made> {
         let last = self.arenas.pop_if(|made| made.arena.lanes == 1 && made.arena.number == name.arena)?;
         self.lent.pop_back();

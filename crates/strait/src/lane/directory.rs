@@ -40,7 +40,8 @@ const MOST: usize = 1 << 13;
 /// introduction, and sockets to processes that have ended do not accumulate.
 const LOOK_AFTER: usize = 16;
 
-/// The value of [`LaneDirectory::left_at_look`] while a look is about to begin: no number of introductions causes another.
+/// The value of [`LaneDirectory::left_at_look`] while a look is about to begin: no number of introductions causes
+/// another.
 const LOOKING: usize = usize::MAX / 4;
 
 /// The result of a search for the arena of a lane.
@@ -102,10 +103,10 @@ impl Known {
     /// Returns the arena, which the peer of `link` has announced; maps its memory now, if the memory is not mapped yet.
     ///
     /// For an end that is closed (`over_limit` is [`OverLimit::Exceed`]), the memory is mapped even over a limit of the
-    /// peer, unless the arena is larger than an honest process makes. It is then mapped only for as long as the returned
-    /// arena lives: until the end is closed. Such an arena does not know which ends of its lanes were here before, so a
-    /// peer can have an end closed twice. A second close disturbs only channels between this process and processes for
-    /// which the peer may make lanes.
+    /// peer, unless the arena is larger than an honest process makes. It is then mapped only for as long as the
+    /// returned arena lives: until the end is closed. Such an arena does not know which ends of its lanes were here
+    /// before, so a peer can have an end closed twice. A second close disturbs only channels between this process and
+    /// processes for which the peer may make lanes.
     fn map(&mut self, link: &Link, over_limit: OverLimit) -> Result<Arc<Arena>, Error> {
         let (attachment, claim) = match &self.memory {
             ArenaMemory::Mapped(arena) => return Ok(arena.clone()),
@@ -155,8 +156,8 @@ struct Claim {
 }
 
 impl Claim {
-    /// Returns whether an honest process makes arenas of this size. This process keeps private memory for each lane of a
-    /// received arena.
+    /// Returns whether an honest process makes arenas of this size. This process keeps private memory for each lane of
+    /// a received arena.
     fn is_plausible(&self) -> bool {
         sizes_of_lanes(self.lanes, self.cells as u64).is_some_and(|sizes| *sizes.start() <= LARGEST)
     }
@@ -288,8 +289,9 @@ pub(crate) struct LaneDirectory {
     /// The makers of lanes between this link's peer and the peers of other links, by the number of the other link. A
     /// maker is stored with the newer of its two links.
     makers: Mutex<HashMap<u64, Maker>>,
-    /// Whether announcements over this link were taken away, because nothing in use reaches the link, or because too many
-    /// introduced processes have ended. An announcement that was unread then may refer to one of those that are gone.
+    /// Whether announcements over this link were taken away, because nothing in use reaches the link, or because too
+    /// many introduced processes have ended. An announcement that was unread then may refer to one of those that are
+    /// gone.
     has_lost_announcements: AtomicBool,
     /// The announcements that were replaced or used up while the link was being dropped: forgotten with the others.
     replaced: Mutex<Vec<Announcements>>,
@@ -335,8 +337,8 @@ impl Directory for LaneDirectory {
     }
 
     fn end_use(&self, link: &Link, is_counted: bool) {
-        // Otherwise nothing else depends on whether this link is open. As long as another link to the same process is in
-        // use, everything that the process has announced is retained.
+        // Otherwise nothing else depends on whether this link is open. As long as another link to the same process is
+        // in use, everything that the process has announced is retained.
         let siblings = link.siblings();
         let is_retained = || siblings.iter().any(|link| link.is_used());
         let has_announced = || siblings.iter().any(|link| !link.announcements().is_empty());
@@ -462,9 +464,9 @@ impl LaneDirectory {
         Ok(replaced)
     }
 
-    /// Looks later in this call for introduced processes that have ended, if `count`, the number of processes that the peer
-    /// of the link `peer` has introduced, is large enough. The calling thread is the leader of the link, and must drop no
-    /// link.
+    /// Looks later in this call for introduced processes that have ended, if `count`, the number of processes that the
+    /// peer of the link `peer` has introduced, is large enough. The calling thread is the leader of the link, and must
+    /// drop no link.
     fn look_for_ended_later(&self, peer: &Link, count: usize) {
         let left = self.left_at_look.load(Ordering::Relaxed);
         if count > 2 * left + LOOK_AFTER {
@@ -479,16 +481,16 @@ impl LaneDirectory {
         }
     }
 
-    /// Notes that the maker of the arena with this number, announced over `link`, takes no more lanes from the arena, and
-    /// has named `lanes` there. Forgets the arena, if this process has looked up its ends in all these lanes. Does nothing
-    /// if the arena is not known.
+    /// Notes that the maker of the arena with this number, announced over `link`, takes no more lanes from the arena,
+    /// and has named `lanes` there. Forgets the arena, if this process has looked up its ends in all these lanes. Does
+    /// nothing if the arena is not known.
     fn learn_retirement(&self, link: &Link, number: u64, lanes: u64) {
         self.update(link, number, |known| known.in_all = Some(known.ends_in(lanes)));
     }
 
-    /// Notes that an end in a lane of the arena with this number, announced over `link`, never comes, as if this process
-    /// had looked the end up. Forgets the arena, if this process has looked up all of its ends now. Does nothing if the
-    /// arena is not known.
+    /// Notes that an end in a lane of the arena with this number, announced over `link`, never comes, as if this
+    /// process had looked the end up. Forgets the arena, if this process has looked up all of its ends now. Does
+    /// nothing if the arena is not known.
     fn learn_absence(&self, link: &Link, number: u64) {
         self.update(link, number, |known| known.found += 1);
     }
@@ -513,9 +515,9 @@ impl LaneDirectory {
                 drop(announcements);
                 return self.forget_later(link, used_up);
             }
-            // This thread is the leader of the link, and must drop no link. The arena is forgotten with the link. So is an
-            // arena that is used up in the destructor of a link: after that the program may never call the library again,
-            // so no job may be left.
+            // This thread is the leader of the link, and must drop no link. The arena is forgotten with the link. So is
+            // an arena that is used up in the destructor of a link: after that the program may never call the library
+            // again, so no job may be left.
             With::Other(_) | With::Us => return,
         }
         let used_up = arenas.remove(&key);
@@ -537,8 +539,8 @@ impl LaneDirectory {
     }
 }
 
-/// Tells the peer of `link` that an end in a lane of the arena with this number, which this process has announced over the
-/// link, never comes. Does nothing on the link of this process to itself, and if the peer does not count such ends.
+/// Tells the peer of `link` that an end in a lane of the arena with this number, which this process has announced over
+/// the link, never comes. Does nothing on the link of this process to itself, and if the peer does not count such ends.
 pub(super) fn tell_absence(link: &Link, number: u64) {
     if !link.is_local() && link.knows(COUNTS_ABSENT_ENDS) {
         link.send_sooner_or_later(Packet::Absent { number });
@@ -579,9 +581,9 @@ impl Link {
         self.find_announced(|announcements| announcements.introduced.get(&(number, self.number())).cloned())
     }
 
-    /// Returns the result of `find` for the announcements over this link, or over another link to the same peer that may
-    /// have taken them over. Such a link may be being dropped: then its announcements are looked at too. So this search
-    /// waits for no thread that drops a link. Such a thread may wait for the caller, the leader of this link.
+    /// Returns the result of `find` for the announcements over this link, or over another link to the same peer that
+    /// may have taken them over. Such a link may be being dropped: then its announcements are looked at too. So this
+    /// search waits for no thread that drops a link. Such a thread may wait for the caller, the leader of this link.
     fn find_announced<T>(&self, find: impl Fn(&Announcements) -> Option<T>) -> Option<T> {
         let of_link = |link: &Self| find(&link.announcements());
         let of_dropped = |directory: &dyn Directory| find(&unpoisoned(&of_lanes(directory).announcements));
@@ -598,8 +600,8 @@ impl Link {
 
     /// Returns the link to the process that the peer introduced over this link under the number `number`, as
     /// [`introduced`](Self::introduced) does. If that process has ended, and this process has closed the link to it,
-    /// creates a link over a socket that has hung up already. So the end that the peer is about to send gets the messages
-    /// that the ended process had sent, and then finds its peer gone.
+    /// creates a link over a socket that has hung up already. So the end that the peer is about to send gets the
+    /// messages that the ended process had sent, and then finds its peer gone.
     fn introduced_or_ended(&self, number: u64) -> Result<Option<Arc<Self>>, Error> {
         let key = (number, self.number());
         if let Some(link) = self.introduced(number) {
@@ -616,15 +618,15 @@ impl Link {
         Ok(Some(Arc::clone(&link)))
     }
 
-    /// Closes the links to those processes introduced over this link that have ended and that this process uses no more,
-    /// and notes that the processes have ended. Does nothing for a link whose packets cannot be received now.
+    /// Closes the links to those processes introduced over this link that have ended and that this process uses no
+    /// more, and notes that the processes have ended. Does nothing for a link whose packets cannot be received now.
     fn close_links_to_ended(&self) {
         let read_all = |link: &Self| !link.fetch(|_| None::<()>).is_err_and(Error::passes);
         let introduced = self.announcements().introduced.clone();
         let has_ended = |link: &Self| link.uses() == 0 && read_all(link) && link.is_down();
         let ended: Vec<_> = introduced.iter().filter(|(_, link)| has_ended(link)).collect();
-        // An ended process may have used a lane that this process does not know yet. The maker of that lane announced the
-        // lane to this process before the ended process could use it, so the announcement can be received now.
+        // An ended process may have used a lane that this process does not know yet. The maker of that lane announced
+        // the lane to this process before the ended process could use it, so the announcement can be received now.
         let announcers = self.siblings();
         let are_known = announcers.iter().all(|link| read_all(link)) && read_all(self);
         let turn = uses::hold();
@@ -717,8 +719,8 @@ impl Link {
 
     /// Returns the arena of the lane `name`, and the link to the process that holds the other ends of the arena's
     /// lanes. Looks through the announcements over all links to the peer; fails with [`Error::BadPeer`] if no
-    /// announcement contains the arena. If `take` is set, the caller takes the end on `side`: the call marks that end as
-    /// held, and counts as one of the lookups after which an arena with one lane is forgotten.
+    /// announcement contains the arena. If `take` is set, the caller takes the end on `side`: the call marks that end
+    /// as held, and counts as one of the lookups after which an arena with one lane is forgotten.
     ///
     /// If two announcements contain the arena, both ends of the lane are in this process, and each end goes with an
     /// announcement of its own ([`Announced`]).
@@ -801,9 +803,9 @@ impl Link {
 
     /// Creates a lane between the peers of the links `one` and `other`, and announces the lane's arena to both; a local
     /// link stands for this process. Each ring has `cells` cells. Makes no system call except for a new arena or an
-    /// introduction. Returns the arena and the name of the lane, and the two links over which the arena was announced: that
-    /// to the peer of `one`, and that to the peer of `other`. After an error no lane was taken, and the call can be
-    /// repeated.
+    /// introduction. Returns the arena and the name of the lane, and the two links over which the arena was announced:
+    /// that to the peer of `one`, and that to the peer of `other`. After an error no lane was taken, and the call can
+    /// be repeated.
     pub(crate) fn make_lane(one: &Arc<Self>, other: &Arc<Self>, cells: usize) -> Result<NewLane, Error> {
         let (one, other) = &meeting(one, other)?;
         let told = [one, other].map(Arc::downgrade);

@@ -133,8 +133,8 @@ pub(crate) struct Lane {
     /// A lock held by a direction of this end while looking up the next lane. Without this lock, both directions might
     /// look the lane up; but the memory of a lane with an arena of its own can be looked up only once.
     finding: Mutex<()>,
-    /// For a lane that this process has made: the links over which the process of the other end, and the process to which
-    /// this end goes, were told of the lane's arena.
+    /// For a lane that this process has made: the links over which the process of the other end, and the process to
+    /// which this end goes, were told of the lane's arena.
     told: Option<Box<[Weak<Link>; 2]>>,
 }
 
@@ -182,8 +182,8 @@ impl Lane {
         Some(Self::new(location, side, link, source))
     }
 
-    /// Returns this lane, which this process has just made, with the links over which its two processes were told of it:
-    /// the process of the other end, and the process to which this end goes.
+    /// Returns this lane, which this process has just made, with the links over which its two processes were told of
+    /// it: the process of the other end, and the process to which this end goes.
     pub(crate) fn announced_over(mut self, told: [Weak<Link>; 2]) -> Self {
         self.told = Some(Box::new(told));
         self
@@ -487,7 +487,8 @@ impl Lane {
     }
 
     /// Tells one of the two processes of this lane, which this process has made, that its end never comes. That process
-    /// then does not wait for the end to forget the arena. Does nothing at a second call, and for a lane of another maker.
+    /// then does not wait for the end to forget the arena. Does nothing at a second call, and for a lane of another
+    /// maker.
     pub(crate) fn tell_absence(&self, which: Absent) {
         let (flag, index) = match which {
             Absent::Other => (OTHER_IS_ABSENT, 0),

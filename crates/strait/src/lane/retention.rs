@@ -54,8 +54,8 @@ pub(crate) struct Dropped<'a> {
 /// How often announcements were passed on from one link to another.
 static PASSED_ON: AtomicU64 = AtomicU64::new(0);
 
-/// A search for an announcement among the links to a process. Another thread may pass announcements on meanwhile, so that
-/// the search finds them at neither link. Then the search is repeated, for at most [`SEARCH`].
+/// A search for an announcement among the links to a process. Another thread may pass announcements on meanwhile, so
+/// that the search finds them at neither link. Then the search is repeated, for at most [`SEARCH`].
 pub(crate) struct Search {
     passed_on: u64,
     until: Deadline,
@@ -83,8 +83,8 @@ impl Search {
     }
 
     /// Waits while other threads drop links, which may have unread packets with the announcement, but not beyond
-    /// [`SEARCH`] and [`LOOKS`] waits of [`AGAIN`]. The caller must be the leader of no link: a thread that drops a link
-    /// receives from all links.
+    /// [`SEARCH`] and [`LOOKS`] waits of [`AGAIN`]. The caller must be the leader of no link: a thread that drops a
+    /// link receives from all links.
     pub(crate) fn await_dropped(&self) {
         let may_look = self.looks < LOOKS;
         let is_late = self.until.has_passed();
@@ -132,8 +132,9 @@ fn processes_of(links: &[Arc<Link>]) -> Vec<Option<Process>> {
     links.iter().map(|link| link.process()).collect()
 }
 
-/// Takes the announcements over all links that nothing in use reaches, and those over the dropped link `late`. Moves these announcements to a retained link to the same process, if there is one, and otherwise forgets them. The
-/// caller must hold neither a lock of a link nor the lock of the mailbox.
+/// Takes the announcements over all links that nothing in use reaches, and those over the dropped link `late`. Moves
+/// these announcements to a retained link to the same process, if there is one, and otherwise forgets them. The caller
+/// must hold neither a lock of a link nor the lock of the mailbox.
 ///
 /// Another link may lead to the same process without this process knowing it: its handshake is unread, or the packet
 /// that introduces it. Its peer may be about to refer to announcements that would be forgotten. So before announcements
@@ -294,7 +295,8 @@ impl Reachable {
         self.numbers.contains(&link.number())
     }
 
-    /// Finds the links to retain among `all`, whose processes are `processes`, and the dropped link `late`. The caller passes the processes, because it may learn meanwhile to which process a link leads.
+    /// Finds the links to retain among `all`, whose processes are `processes`, and the dropped link `late`. The caller
+    /// passes the processes, because it may learn meanwhile to which process a link leads.
     fn from_uses(
         all: &[Arc<Link>],
         processes: &[Option<Process>],

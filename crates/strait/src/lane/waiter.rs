@@ -249,8 +249,8 @@ impl Waiter<'_> {
         is_elsewhere(self.peer_cpu)
     }
 
-    /// Returns whether the peer is another process, last seen on the CPU of this thread: if this thread yields, the peer
-    /// may run, and answer.
+    /// Returns whether the peer is another process, last seen on the CPU of this thread: if this thread yields, the
+    /// peer may run, and answer.
     fn peer_may_be_here(&self) -> bool {
         !self.link.is_local() && !self.peer_is_elsewhere()
     }

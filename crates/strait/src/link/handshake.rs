@@ -70,8 +70,8 @@ impl Link {
         }
     }
 
-    /// Waits for the listener's answer as [`Link::await_accept`] does. If the wait fails, the listener cannot answer any
-    /// more; but if it has accepted over another link before, this succeeds, because its channel there is open.
+    /// Waits for the listener's answer as [`Link::await_accept`] does. If the wait fails, the listener cannot answer
+    /// any more; but if it has accepted over another link before, this succeeds, because its channel there is open.
     pub(crate) fn await_accept_or_end(&self, deadline: Deadline) -> Result<(), Error> {
         let waited = self.await_accept(deadline);
         let Some(socket) = self.io.socket().filter(|_| waited.is_err()) else { return waited };

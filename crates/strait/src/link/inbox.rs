@@ -210,8 +210,8 @@ impl Inbox {
     }
 
     /// Removes and returns the memory with this key, mapped. Returns `None` if no such memory has been received. If the
-    /// memory cannot be mapped now, returns that error and leaves the memory in the inbox. `over_limit` says what happens
-    /// if the mapping exceeds a limit of the peer.
+    /// memory cannot be mapped now, returns that error and leaves the memory in the inbox. `over_limit` says what
+    /// happens if the mapping exceeds a limit of the peer.
     pub(crate) fn take_memory(&mut self, key: MemoryKey, over_limit: OverLimit) -> Option<Result<Arc<Mapping>, Error>> {
         match self.memories.remove(&key)? {
             Held::Mapped(mapping) => Some(Ok(mapping)),

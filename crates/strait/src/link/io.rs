@@ -150,8 +150,9 @@ impl Socket {
     }
 
     /// Returns the next packet in the socket with its attachments, and leaves the packet there. If `refusing` (this
-    /// process accepts no handles over the link), the handles of messages are not received. If the packet's memory cannot
-    /// be received for lack of free descriptors, sets `needed` to the number of descriptors that the memory needs.
+    /// process accepts no handles over the link), the handles of messages are not received. If the packet's memory
+    /// cannot be received for lack of free descriptors, sets `needed` to the number of descriptors that the memory
+    /// needs.
     fn look(&self, refusing: bool, needed: &Cell<usize>) -> Result<Incoming, Error> {
         let mut bytes = [0; PACKET];
         let mut descriptors = Vec::new();

@@ -43,7 +43,8 @@ pub(crate) const SHARES_BLOCKS: u64 = 2;
 /// Feature bit of a process that knows the packet *retire*: the maker of an arena takes no more lanes from the arena.
 pub(crate) const RETIRES_ARENAS: u64 = 4;
 
-/// Feature bit of a process that knows the packet *absent*, by which the maker of an arena says that an end never comes.
+/// Feature bit of a process that knows the packet *absent*, by which the maker of an arena says that an end never
+/// comes.
 pub(crate) const COUNTS_ABSENT_ENDS: u64 = 8;
 
 /// The feature bits that this process sends in its handshake.
@@ -136,8 +137,8 @@ pub(crate) enum Packet {
     /// The packet by which the maker of an arena announces that it takes no more lanes from the arena. `number` is the
     /// number of the arena, and `lanes` is the number of lanes there named in present or past records of the sender.
     Retire { number: u64, lanes: u64 },
-    /// The packet by which the maker of an arena says that an end in a lane there never comes to the receiver: the end was
-    /// closed before, or stays where it is. The receiver counts the end as found. `number` is that of the arena.
+    /// The packet by which the maker of an arena says that an end in a lane there never comes to the receiver: the end
+    /// was closed before, or stays where it is. The receiver counts the end as found. `number` is that of the arena.
     Absent { number: u64 },
     /// The packet that brings the memory of an arena with `lanes` lanes, of `cells` cells for each ring. `with` says
     /// which process holds the other ends of the lanes. `number` and `token` name the arena.

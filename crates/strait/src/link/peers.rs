@@ -2,12 +2,12 @@
 //!
 //! Two processes can have several links: a program may give them several sockets, and any process may introduce the two
 //! to each other. New arenas and introductions go over the oldest introduced link that is up in place of another
-//! introduced link, so that links do not cause ever more links. A process that introduced a link made its socket, and may
-//! have kept a copy: so one link stands in place of another only if nobody can harm it who cannot harm the other one
-//! ([`Introducers`]).
+//! introduced link, so that links do not cause ever more links. A process that introduced a link made its socket, and
+//! may have kept a copy: so one link stands in place of another only if nobody can harm it who cannot harm the other
+//! one ([`Introducers`]).
 //!
-//! A process has a name: a random number in the handshake, which is the first packet on each link. Two links lead to the
-//! same process if their peers send the same name *and* the kernel reports the same process for both: the same
+//! A process has a name: a random number in the handshake, which is the first packet on each link. Two links lead to
+//! the same process if their peers send the same name *and* the kernel reports the same process for both: the same
 //! process id, and the same inode number of a pidfd. No two processes ever have the same inode number, so a process
 //! gains nothing by using the name of another process, not even with the process id of a process that has ended. If the
 //! inode number of one of the two is not known, the name and the process id decide.
@@ -215,8 +215,8 @@ pub(crate) fn all_there_are() -> Vec<Arc<Link>> {
     unpoisoned(all()).values().filter_map(|listed| listed.link.upgrade()).collect()
 }
 
-/// Returns the first result of `find`, called with the directory of each link that is being dropped and has not passed on
-/// the announcements of its peer yet. `find` runs under the lock of the list of all links, so it must drop no link.
+/// Returns the first result of `find`, called with the directory of each link that is being dropped and has not passed
+/// on the announcements of its peer yet. `find` runs under the lock of the list of all links, so it must drop no link.
 pub(crate) fn find_among_dropped<T>(find: impl FnMut(&dyn Directory) -> Option<T>) -> Option<T> {
     let all_links = unpoisoned(all());
     all_links.values().filter(|listed| listed.is_being_dropped()).map(|listed| &*listed.directory).find_map(find)
@@ -231,7 +231,8 @@ pub(crate) fn send_all_that_is_unsent() {
     }
 }
 
-/// Returns all links of this process to the process with this inode number of its pidfd, other than this process itself.
+/// Returns all links of this process to the process with this inode number of its pidfd, other than this process
+/// itself.
 pub(crate) fn links_to_inode(inode: u64) -> Vec<Arc<Link>> {
     let Ok(own) = own_name() else { return Vec::new() };
     let links = unpoisoned(links());
@@ -384,13 +385,13 @@ pub(crate) struct PeerEntry {
 /// the two given links lead to one process. Receives the process's handshakes first, if they are in the sockets.
 /// Returns `None` if the links lead to two processes, or if the process of a link is unknown.
 ///
-/// For one of the two links, the word of its introducer decides if the peer's handshake has not come yet: the peer sends
-/// it only when it uses the link. If the introducer has lied, it has made a lane whose other end never comes. This harms
-/// only the channel that it made.
+/// For one of the two links, the word of its introducer decides if the peer's handshake has not come yet: the peer
+/// sends it only when it uses the link. If the introducer has lied, it has made a lane whose other end never comes.
+/// This harms only the channel that it made.
 ///
 /// # Errors
-/// [`Error::WouldBlock`] if the links lead to one process, and the handshake of this process cannot be sent over both of
-/// them now. That process could not find out then that both links lead to this process.
+/// [`Error::WouldBlock`] if the links lead to one process, and the handshake of this process cannot be sent over both
+/// of them now. That process could not find out then that both links lead to this process.
 pub(crate) fn link_to_both(one: &Arc<Link>, other: &Arc<Link>) -> Result<Option<Arc<Link>>, Error> {
     let claims =
         |link: &Link, process| link.peer.entry.introduction.get().is_some_and(|told| told.claim.is_about(process));
@@ -435,16 +436,16 @@ impl Link {
         drop(links);
         #[cfg(test)]
         MEANWHILE.take().into_iter().for_each(|act| act());
-        // A link that other threads have dropped meanwhile is dropped here. Its destructor locks the table, and waits for the
-        // leaders of links, of which this thread may be one.
+        // A link that other threads have dropped meanwhile is dropped here. Its destructor locks the table, and waits
+        // for the leaders of links, of which this thread may be one.
         alike.retain(|link| Arc::strong_count(link) == 1);
         if !alike.is_empty() {
             deferred::run_later(|| drop(alike));
         }
     }
 
-    /// Notes that the peer of the link `by` has introduced this link, and said that the process of `claim` is at the other
-    /// end. Called before anything is received over the link.
+    /// Notes that the peer of the link `by` has introduced this link, and said that the process of `claim` is at the
+    /// other end. Called before anything is received over the link.
     pub(crate) fn was_introduced(&self, by: &Self, claim: ClaimedProcess) {
         let introducers = Introducers::over(by);
         let _ = self.peer.entry.introduction.set(Introduction { claim, introducers });
@@ -513,8 +514,8 @@ impl Link {
     }
 
     /// Returns all links to this link's peer process whose handshakes were received, including this link: first those
-    /// that may stand for this link, then the others, the oldest first. Returns an empty list if the peer's handshake was
-    /// not received or gave no name.
+    /// that may stand for this link, then the others, the oldest first. Returns an empty list if the peer's handshake
+    /// was not received or gave no name.
     pub(crate) fn siblings(&self) -> Vec<Arc<Self>> {
         let mut siblings = self.process().map(links_to).unwrap_or_default();
         siblings.sort_by_key(|link| !link.stands_for(self));

@@ -30,16 +30,16 @@ pub(super) const DRAIN_LIMIT: usize = 1024;
 /// attachment as fit into a socket.
 const FETCH_LIMIT: usize = 8 * DRAIN_LIMIT;
 
-/// The number of packets and descriptors, counted together, after which a look for the rest of a socket's packets gives up.
-/// No honest peer has more unread: a socket holds fewer packets than [`DRAIN_LIMIT`].
+/// The number of packets and descriptors, counted together, after which a look for the rest of a socket's packets gives
+/// up. No honest peer has more unread: a socket holds fewer packets than [`DRAIN_LIMIT`].
 const REST_LIMIT: usize = DRAIN_LIMIT + LINK_HANDLES_IN_FLIGHT;
 
 /// The longest sleep of a follower in a fetch before the follower looks at the inbox and the socket itself. A follower
 /// waits for a link while another thread, the leader, receives.
 const FOLLOW: Duration = Duration::from_millis(10);
 
-/// The length of a wait for the leader that begins after the deadline of the wait has passed: this process may have been
-/// stopped until then, so that the leader could not run.
+/// The length of a wait for the leader that begins after the deadline of the wait has passed: this process may have
+/// been stopped until then, so that the leader could not run.
 const AFTER_STOP: Duration = Duration::from_millis(10);
 
 /// The longest time for which a wait set, or a sender waiting for room, waits for the leader (the receiving thread) to
@@ -188,8 +188,8 @@ impl Link {
     }
 
     /// Receives the packets that are in the socket now, in as many rounds as [`drain_limit`](Self::drain_limit) makes
-    /// necessary, up to [`REST_LIMIT`]. Only the leader may call this. After the deadline receives only as many packets as
-    /// `drain_limit` allows.
+    /// necessary, up to [`REST_LIMIT`]. Only the leader may call this. After the deadline receives only as many packets
+    /// as `drain_limit` allows.
     pub(super) fn receive_rest(&self, deadline: Deadline) -> Result<(), Error> {
         let mut work = self.drain_limit();
         while self.receive_all(|_| false)? && work < REST_LIMIT && !deadline.has_passed() {

@@ -24,8 +24,8 @@ use crate::sync::unpoisoned;
 /// for the peer.
 pub(crate) trait Directory: Any + Send + Sync {
     /// Stores the announcement in `packet`, which `link` has received: the packet introduces another process, brings an
-    /// arena, or says that an arena brings no more lanes. Does nothing for any other packet. After a temporary error nothing has changed. Fails with
-    /// [`Error::BadPeer`] if the announcement is impossible.
+    /// arena, or says that an arena brings no more lanes. Does nothing for any other packet. After a temporary error
+    /// nothing has changed. Fails with [`Error::BadPeer`] if the announcement is impossible.
     fn learn(&self, link: &Link, packet: Packet, attachments: Vec<ReceivedAttachment>) -> Result<(), Error>;
 
     /// Called when the last use of `link`, not counting uses on behalf of ends in transit, has ended. `is_counted` says
@@ -143,8 +143,8 @@ impl Link {
         InUse::of(self)
     }
 
-    /// Counts a use of the link, and returns an [`InUse`], if the link has another use. Otherwise returns `None`: the link
-    /// may be about to be closed.
+    /// Counts a use of the link, and returns an [`InUse`], if the link has another use. Otherwise returns `None`: the
+    /// link may be about to be closed.
     pub(crate) fn in_use_still(self: &Arc<Self>) -> Option<InUse> {
         let _turn = hold();
         self.is_used().then(|| self.in_use())

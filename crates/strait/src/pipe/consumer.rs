@@ -45,10 +45,9 @@ impl DataConsumer {
     /// the number of bytes read: 0 at the end of the stream, or if `out` is empty.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`], [`Error::TimedOut`]. If everything that the producer wrote was read: [`Error::Aborted`] if
-    /// the producer has [aborted](crate::pipe::DataProducer::abort) the stream, and [`Error::PeerClosed`] if its process
-    /// died. [`Error::NotElements`] if `out` is shorter than an element; [`Error::BadPeer`];
-    /// [`Error::Forked`].
+    /// [`Error::WouldBlock`], [`Error::TimedOut`]. If everything that the producer wrote was read: [`Error::Aborted`]
+    /// if the producer has [aborted](crate::pipe::DataProducer::abort) the stream, and [`Error::PeerClosed`] if its
+    /// process died. [`Error::NotElements`] if `out` is shorter than an element; [`Error::BadPeer`]; [`Error::Forked`].
     pub fn read_some(&self, out: &mut [u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         deferred::run_if_failed(self.shared.read(as_uninit(out), What::Some, deadline.into()))
     }
@@ -84,8 +83,8 @@ impl DataConsumer {
     /// # Errors
     /// [`Error::OutOfRange`] if `out` is longer than the [capacity](Self::capacity), or if the stream has ended with
     /// fewer unread bytes, which can still be read; [`Error::Aborted`] or [`Error::PeerClosed`] if the producer has
-    /// aborted the stream, or its process died, and has left fewer bytes; [`Error::NotElements`] if `out` is not a whole number of elements; otherwise as
-    /// [`DataConsumer::read_some`].
+    /// aborted the stream, or its process died, and has left fewer bytes; [`Error::NotElements`] if `out` is not a
+    /// whole number of elements; otherwise as [`DataConsumer::read_some`].
     pub fn read_whole(&self, out: &mut [u8], deadline: impl Into<Deadline>) -> Result<(), Error> {
         deferred::run_if_failed(self.shared.read(as_uninit(out), What::Whole, deadline.into()).map(|_| ()))
     }
@@ -140,9 +139,9 @@ impl DataConsumer {
         deferred::run_if_failed(consumer.shared.begin(deadline.into(), || kept.take().expect("there is one view")))
     }
 
-    /// Drops the end and tells the producer the reason: the producer gets [`Error::Aborted`] with `reason`, where it would
-    /// get [`Error::PeerClosed`] if the end were only dropped. The program defines the meaning of the number. Never
-    /// blocks.
+    /// Drops the end and tells the producer the reason: the producer gets [`Error::Aborted`] with `reason`, where it
+    /// would get [`Error::PeerClosed`] if the end were only dropped. The program defines the meaning of the number.
+    /// Never blocks.
     ///
     /// ```
     /// use strait::{Deadline, Error, pipe::DataPipe};

@@ -75,9 +75,9 @@ use crate::wake::Wait;
 /// # The end of the stream
 /// When a producer is dropped, its consumer reads all written bytes, and then the end: 0 bytes. When the producer's
 /// process *dies*, the consumer reads all written bytes, and then gets [`Error::PeerClosed`]. When a producer
-/// [aborts](DataProducer::abort) the stream, or is dropped by a panic, the consumer reads all written bytes, and then gets
-/// [`Error::Aborted`] with the reason. So a producer that may be dropped before it has written everything sets an [abort
-/// reason](DataProducer::set_abort_reason) first, and ends the stream by [`finish`](DataProducer::finish).
+/// [aborts](DataProducer::abort) the stream, or is dropped by a panic, the consumer reads all written bytes, and then
+/// gets [`Error::Aborted`] with the reason. So a producer that may be dropped before it has written everything sets an
+/// [abort reason](DataProducer::set_abort_reason) first, and ends the stream by [`finish`](DataProducer::finish).
 ///
 /// If the consumer is dropped or its process dies, the producer gets [`Error::PeerClosed`], at the latest when the pipe
 /// is full; if the consumer was closed [with a reason](DataConsumer::abort), [`Error::Aborted`]. If the producer is

@@ -45,8 +45,9 @@ impl DataProducer {
     /// `deadline`. Returns the number of bytes written: 0 only if `bytes` is empty.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`], [`Error::TimedOut`]; [`Error::PeerClosed`] if the consumer is closed, or [`Error::Aborted`]
-    /// if it was closed with a reason; [`Error::NotElements`] if `bytes` is less than an element; [`Error::BadPeer`]; [`Error::Forked`].
+    /// [`Error::WouldBlock`], [`Error::TimedOut`]; [`Error::PeerClosed`] if the consumer is closed, or
+    /// [`Error::Aborted`] if it was closed with a reason; [`Error::NotElements`] if `bytes` is less than an element;
+    /// [`Error::BadPeer`]; [`Error::Forked`].
     pub fn write_some(&self, bytes: &[u8], deadline: impl Into<Deadline>) -> Result<usize, Error> {
         deferred::run_if_failed(self.shared.write(bytes, false, deadline.into()))
     }
@@ -112,8 +113,8 @@ impl DataProducer {
     }
 
     /// Drops the end and aborts the stream: tells the consumer that the stream is incomplete, and the reason. The
-    /// consumer reads all written bytes, and then gets [`Error::Aborted`] with `reason`. The program defines the meaning
-    /// of the number. If the stream was [finished](Self::finish), only drops the end. Never blocks.
+    /// consumer reads all written bytes, and then gets [`Error::Aborted`] with `reason`. The program defines the
+    /// meaning of the number. If the stream was [finished](Self::finish), only drops the end. Never blocks.
     ///
     /// ```
     /// use strait::{Deadline, Error, pipe::DataPipe};
@@ -133,8 +134,8 @@ impl DataProducer {
 
     /// Sets the reason with which dropping the end aborts the stream from now on, as [`abort`](Self::abort) does. Only
     /// [`finish`](Self::finish) then ends the stream as complete. For code that may be cancelled: a task, or a function
-    /// with early returns. The last reason that was set counts. An end that is sent to another process leaves its reason
-    /// behind.
+    /// with early returns. The last reason that was set counts. An end that is sent to another process leaves its
+    /// reason behind.
     ///
     /// ```
     /// use strait::{Deadline, Error, pipe::{DataConsumer, DataPipe, DataProducer}};

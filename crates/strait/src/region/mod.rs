@@ -437,8 +437,8 @@ impl Region {
     /// Maps a range of the region, in bytes (`..` for all of it), for reading and writing.
     ///
     /// # Errors
-    /// [`Error::ReadOnly`] if the handle does not permit writing; [`Error::WouldBlock`] while another holder of the memory
-    /// seals it, which may take 150 ms and then fail, because the memory is in use; otherwise the errors of
+    /// [`Error::ReadOnly`] if the handle does not permit writing; [`Error::WouldBlock`] while another holder of the
+    /// memory seals it, which may take 150 ms and then fail, because the memory is in use; otherwise the errors of
     /// [`Region::map`].
     pub fn map_writable(&self, range: impl RangeBounds<usize>) -> Result<RegionMap, RegionError> {
         self.map_as(range, How::Write).map(RegionMap)
@@ -505,8 +505,8 @@ impl Region {
         // removed.
         let map = |how| unsafe { RegionMapping::new(self.as_fd(), from, len, how) };
         let mapping = match map(permitted) {
-            // The kernel refuses shared mappings through this descriptor while another holder seals the memory, which may
-            // take 150 ms and fail. A private mapping that is only read shows the pages of the memory.
+            // The kernel refuses shared mappings through this descriptor while another holder seals the memory, which
+            // may take 150 ms and fail. A private mapping that is only read shows the pages of the memory.
             Err(error) if permitted == How::Read && region::is_refusal(error) => map(How::Immutable).map_err(|_| error),
             mapped => mapped,
         };
@@ -541,10 +541,10 @@ impl Region {
         RegionError::within(self.len(), offset..offset.saturating_add(len), attempt, error)
     }
 
-    /// Returns the error to report when the kernel has refused a mapping with `error`. `how` is the kind of mapping, and
-    /// `can_map` says whether the kernel permits a mapping of a kind. The result is `error`, except if the mapping was for
-    /// writing: [`Error::ReadOnly`] if the handle does not permit writing, and [`Error::WouldBlock`] while another holder
-    /// seals the memory. (Both are checked because a refusal by a sandbox has the same error number.)
+    /// Returns the error to report when the kernel has refused a mapping with `error`. `how` is the kind of mapping,
+    /// and `can_map` says whether the kernel permits a mapping of a kind. The result is `error`, except if the mapping
+    /// was for writing: [`Error::ReadOnly`] if the handle does not permit writing, and [`Error::WouldBlock`] while
+    /// another holder seals the memory. (Both are checked because a refusal by a sandbox has the same error number.)
     fn why_not(&self, error: Error, how: How, can_map: impl Fn(How) -> bool) -> Error {
         if how != How::Write || !region::is_refusal(error) {
             return error;

@@ -25,7 +25,8 @@ pub(super) unsafe fn copy(from: *const u8, to: *mut u8, len: usize) {
     barrier(to.cast_const());
 }
 
-/// Copies `len` bytes, at most [`SMALL`], as [`copy`] does. Always inlined, for the places where each instruction counts.
+/// Copies `len` bytes, at most [`SMALL`], as [`copy`] does. Always inlined, for the places where each instruction
+/// counts.
 ///
 /// # Safety
 /// Both ranges are mapped, the destination for writing, and they do not overlap.
@@ -76,8 +77,8 @@ unsafe fn copy_small(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: every piece ends at `len` or before; both ranges are mapped and do not overlap, as the caller promises.
     unsafe {
         // There is no loop, because the compiler would turn a loop into a call. No pieces overlap, because the next
-        // reader of the bytes would wait until the overlapping stores are done. Each bit of the length is a piece, behind
-        // the pieces of the higher bits.
+        // reader of the bytes would wait until the overlapping stores are done. Each bit of the length is a piece,
+        // behind the pieces of the higher bits.
         if len == SMALL {
             return piece::<SMALL>(from, to, 0);
         }

@@ -291,8 +291,8 @@ impl RingMemory {
         unsafe { self.cells.as_ptr().add(start) }
     }
 
-    /// Returns the header word of the cell `cell`, modulo the number of cells, and the address of the [`ONE_CELL`] bytes
-    /// behind it.
+    /// Returns the header word of the cell `cell`, modulo the number of cells, and the address of the [`ONE_CELL`]
+    /// bytes behind it.
     #[inline(always)]
     fn cell(&self, cell: usize) -> (&AtomicU64, *mut u8) {
         accessed();

@@ -57,8 +57,8 @@ impl AsyncCallEnd {
         self.source.end()
     }
 
-    /// Takes the call end out of the reactor, and returns it. Tasks that wait for the end are not woken. Calls in flight
-    /// go on: their [`PendingCall`](crate::call::PendingCall)s get the replies.
+    /// Takes the call end out of the reactor, and returns it. Tasks that wait for the end are not woken. Calls in
+    /// flight go on: their [`PendingCall`](crate::call::PendingCall)s get the replies.
     pub fn into_inner(self) -> CallEnd {
         self.source.reactor.leave(self.source.key);
         let mut source = Reactor::sole(self.source);
@@ -73,7 +73,8 @@ impl AsyncCallEnd {
     /// Dropping the future cancels the call. Whether the request was carried out is then unknown, as after a deadline.
     ///
     /// # Errors
-    /// See [`CallError`]. Its cause is [`Error::ReactorEnded`] if the task would have to wait and the reactor has ended.
+    /// See [`CallError`]. Its cause is [`Error::ReactorEnded`] if the task would have to wait and the reactor has
+    /// ended.
     pub async fn call<'a>(&self, request: impl Into<Outgoing<'a>>) -> Result<Message, CallError> {
         let Outgoing { parts, mut handles } = request.into();
         let pending = poll_fn(|context| {
@@ -117,8 +118,8 @@ impl AsyncCallEnd {
     /// Dropping the future loses no request.
     ///
     /// # Errors
-    /// As [`CallEnd::next_request`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have to
-    /// wait and the reactor has ended.
+    /// As [`CallEnd::next_request`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have
+    /// to wait and the reactor has ended.
     pub async fn next_request(&self) -> Result<Request, Error> {
         poll_fn(|context| self.get_ref().poll_request(context.waker())).await
     }

@@ -55,8 +55,8 @@ impl AsyncChannel {
     /// Dropping the future loses no message.
     ///
     /// # Errors
-    /// As [`Channel::recv_message`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have to
-    /// wait and the reactor has ended.
+    /// As [`Channel::recv_message`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have
+    /// to wait and the reactor has ended.
     pub async fn recv(&self) -> Result<Message, Error> {
         poll_fn(|context| self.poll_recv(context)).await
     }
@@ -133,8 +133,8 @@ impl AsyncChannel {
     /// If the future is dropped before it is ready, nothing was sent, and the handles of the message are closed.
     ///
     /// # Errors
-    /// As [`Channel::send_by`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have to wait
-    /// and the reactor has ended.
+    /// As [`Channel::send_by`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have to
+    /// wait and the reactor has ended.
     pub async fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
         let Outgoing { parts, mut handles } = message.into();
         poll_fn(|context| {
@@ -163,8 +163,8 @@ impl AsyncChannel {
     /// If the future is dropped before it is ready, nothing was sent, and `message` is unchanged.
     ///
     /// # Errors
-    /// As [`Channel::forward`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have to wait
-    /// and the reactor has ended.
+    /// As [`Channel::forward`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have to
+    /// wait and the reactor has ended.
     pub async fn forward(&self, message: &mut Message) -> Result<(), Error> {
         self.send_with(|channel| channel.forward(message, Deadline::NOW)).await
     }
@@ -191,9 +191,9 @@ impl AsyncChannel {
         poll_fn(move |context| self.poll_send_with(context, &mut send)).await
     }
 
-    /// Calls `send`, which must not wait, once, as the future of [`send_with`](Self::send_with) does; for futures written
-    /// by hand. If `send` returns [`Error::WouldBlock`], returns `Pending`, and the task of `context` is woken when
-    /// another attempt may succeed.
+    /// Calls `send`, which must not wait, once, as the future of [`send_with`](Self::send_with) does; for futures
+    /// written by hand. If `send` returns [`Error::WouldBlock`], returns `Pending`, and the task of `context` is woken
+    /// when another attempt may succeed.
     ///
     /// # Errors
     /// As [`AsyncChannel::send_with`].

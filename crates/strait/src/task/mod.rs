@@ -33,8 +33,8 @@
 // [`Reactor::turn`] whenever the reactor's descriptor is readable; a runtime needs nothing else. The crate
 // `strait-tokio` is such a driver for tokio. There is no thread.
 //
-// Once a reactor has ended, no driver wakes a task any more. So the end wakes all waiting tasks, and from then on a task
-// gets an error where it would wait.
+// Once a reactor has ended, no driver wakes a task any more. So the end wakes all waiting tasks, and from then on a
+// task gets an error where it would wait.
 //
 // If a task's attempt finds nothing, the task first leaves its waker with the [source]. Then the task arms a one-shot
 // event, and arming looks once more: a message that has arrived in between is an event. So no wake-up is lost. If a
@@ -104,8 +104,8 @@ pub struct Reactor {
 struct ReactorShared {
     set: WaitSet,
     sources: Mutex<Sources>,
-    /// Whether the reactor has ended. Set before the members are told; a member checks it under the lock of its tasks, or
-    /// after it has registered a task. So each task either gets the error or is woken.
+    /// Whether the reactor has ended. Set before the members are told; a member checks it under the lock of its tasks,
+    /// or after it has registered a task. So each task either gets the error or is woken.
     ended: AtomicBool,
     /// Buffer for events, kept between calls to reuse its memory.
     spare: Mutex<Vec<Event>>,
@@ -206,9 +206,9 @@ impl Reactor {
         self.shared.set.has_more()
     }
 
-    /// Ends the reactor: wakes all tasks that wait for its objects. From now on a task that would have to wait for one of
-    /// the objects gets [`Error::ReactorEnded`] instead. Sending, receiving, reading and writing without a wait still
-    /// work, and every object can be taken out of the reactor. The end cannot be undone.
+    /// Ends the reactor: wakes all tasks that wait for its objects. From now on a task that would have to wait for one
+    /// of the objects gets [`Error::ReactorEnded`] instead. Sending, receiving, reading and writing without a wait
+    /// still work, and every object can be taken out of the reactor. The end cannot be undone.
     ///
     /// Code that drives a reactor should do so through a [`Driver`], which ends the reactor when it is dropped.
     pub fn end(&self) {

@@ -71,8 +71,8 @@ impl AsyncProducer {
     /// If the future is dropped before it is ready, nothing was written.
     ///
     /// # Errors
-    /// As [`DataProducer::write_some`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have
-    /// to wait and the reactor has ended.
+    /// As [`DataProducer::write_some`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would
+    /// have to wait and the reactor has ended.
     pub async fn write(&self, bytes: &[u8]) -> Result<usize, Error> {
         poll_fn(|context| self.poll_write(context, bytes)).await
     }
@@ -121,8 +121,8 @@ impl AsyncProducer {
         or_wait(|| self.get_ref().finish(Deadline::NOW), &self.source, Interest::Writable, context)
     }
 
-    /// Takes the end out of the reactor, and aborts the stream with `reason`, as [`DataProducer::abort`] does. For a task
-    /// that may be dropped, [set the reason](DataProducer::set_abort_reason) at its start.
+    /// Takes the end out of the reactor, and aborts the stream with `reason`, as [`DataProducer::abort`] does. For a
+    /// task that may be dropped, [set the reason](DataProducer::set_abort_reason) at its start.
     pub fn abort(self, reason: u32) {
         self.into_inner().abort(reason);
     }
@@ -163,8 +163,8 @@ impl AsyncConsumer {
     /// If the future is dropped before it is ready, nothing was read.
     ///
     /// # Errors
-    /// As [`DataConsumer::read_some`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have
-    /// to wait and the reactor has ended.
+    /// As [`DataConsumer::read_some`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would
+    /// have to wait and the reactor has ended.
     pub async fn read(&self, out: &mut [u8]) -> Result<usize, Error> {
         poll_fn(|context| self.poll_read(context, out)).await
     }

@@ -92,8 +92,9 @@ pub(crate) struct Member {
     /// The conditions of a trap (a callback that is due when a condition is met), which replace the interest; `None`
     /// for a member without a trap.
     conditions: Option<Conditions>,
-    /// Everything that the sends are blocked on for which tasks, or a program with [`await_room`](super::WaitSet::await_room),
-    /// wait. `None` if no obstacle is noted, which stands for room for a small message.
+    /// Everything that the sends are blocked on for which tasks, or a program with
+    /// [`await_room`](super::WaitSet::await_room), wait. `None` if no obstacle is noted, which stands for room for a
+    /// small message.
     blocked: Mutex<Option<BlockedSends>>,
     /// Whether the member is in the queue of its wait set. Cleared before the wait set looks at the member, so that a
     /// later notification queues the member again.

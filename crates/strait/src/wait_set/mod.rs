@@ -308,13 +308,13 @@ impl WaitSet {
     }
 
     /// Arms `source` for one event: that the send that has just failed with [`Error::WouldBlock`] in this thread may
-    /// succeed now. `source` is then a [one-shot](Mode::OneShot) member with the interest [`Interest::Writable`] and the
-    /// given key, until [`modify`](Self::modify) changes that. Does not block.
+    /// succeed now. `source` is then a [one-shot](Mode::OneShot) member with the interest [`Interest::Writable`] and
+    /// the given key, until [`modify`](Self::modify) changes that. Does not block.
     ///
-    /// Call this right after a send with [`Deadline::NOW`] from `source`. The event comes when what that send lacked may
-    /// be there: room for this message, and not only for a small one. The event also comes when a send would fail at
-    /// once, and may come early. Then send again, and call this again if that fails with [`Error::WouldBlock`]. If no
-    /// such send has failed in this thread, the event comes when there is room for a small message.
+    /// Call this right after a send with [`Deadline::NOW`] from `source`. The event comes when what that send lacked
+    /// may be there: room for this message, and not only for a small one. The event also comes when a send would fail
+    /// at once, and may come early. Then send again, and call this again if that fails with [`Error::WouldBlock`]. If
+    /// no such send has failed in this thread, the event comes when there is room for a small message.
     ///
     /// ```
     /// use strait::{Channel, Deadline, Error};

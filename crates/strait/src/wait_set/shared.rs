@@ -403,9 +403,9 @@ mod tests {
         assert!(!set.peer_may_be_here() && !set.has_news());
     }
 
-    /// Waits in a set for 400 ms, in a new thread, which leaves no yield out. Returns how often that thread has yielded. The
-    /// time is long enough that the thread gets a processor before the deadline, on a busy machine too: a wait after its
-    /// deadline does not yield.
+    /// Waits in a set for 400 ms, in a new thread, which leaves no yield out. Returns how often that thread has
+    /// yielded. The time is long enough that the thread gets a processor before the deadline, on a busy machine too: a
+    /// wait after its deadline does not yield.
     fn yields_of(wait: impl FnOnce(&mut Vec<Event>, Deadline) -> Result<usize, Error> + Send) -> u32 {
         let wait = || {
             assert_eq!(wait(&mut Vec::with_capacity(1), Deadline::after(Duration::from_millis(400))), Ok(0));

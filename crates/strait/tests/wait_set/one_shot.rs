@@ -73,8 +73,8 @@ fn of_several_threads_one_gets_each_event() {
     assert!(got.iter().all(|got| got.load(Ordering::SeqCst) == rounds));
 }
 
-/// Shows that a set tells when a large message may have room, and does not tell again and again as long as there is room
-/// for small messages only.
+/// Shows that a set tells when a large message may have room, and does not tell again and again as long as there is
+/// room for small messages only.
 #[test]
 fn a_set_waits_for_the_room_of_a_message_that_did_not_fit() {
     let kind = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET);

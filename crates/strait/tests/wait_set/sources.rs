@@ -55,8 +55,8 @@ fn a_descriptor_is_reported_as_its_registration_says() {
     assert_eq!(events(&set, Deadline::NOW), []);
 }
 
-/// Shows that a wait that is in progress returns an event of a descriptor that another thread adds, and then makes ready.
-/// The wait also has a channel, on whose notification area a thread sleeps first.
+/// Shows that a wait that is in progress returns an event of a descriptor that another thread adds, and then makes
+/// ready. The wait also has a channel, on whose notification area a thread sleeps first.
 #[test]
 fn a_wait_in_progress_sees_a_descriptor_that_is_added() {
     for _ in 0..50 {
@@ -145,8 +145,8 @@ fn a_dropped_descriptor_leaves_its_set() {
     assert_eq!((events(&set, Deadline::NOW), set.len()), (vec![], 0));
 }
 
-/// Shows that threads which add and remove one descriptor all the time get no other errors than that it is in the set, or
-/// is not, and that the set then reports the descriptor.
+/// Shows that threads which add and remove one descriptor all the time get no other errors than that it is in the set,
+/// or is not, and that the set then reports the descriptor.
 #[test]
 fn a_descriptor_that_threads_add_and_remove_at_once_is_in_the_set_or_not() {
     let (mut far, near) = UnixStream::pair().unwrap();
@@ -228,8 +228,8 @@ fn a_file_is_always_ready() {
     assert_eq!(events(&set, Deadline::NOW), []);
 }
 
-/// Shows that a thread that waits on a set accepts the processes that connect to a listener in the set, whatever interest
-/// was given, and that a dropped listener leaves the set although an invitation is left.
+/// Shows that a thread that waits on a set accepts the processes that connect to a listener in the set, whatever
+/// interest was given, and that a dropped listener leaves the set although an invitation is left.
 #[test]
 fn a_listener_is_reported_when_a_process_connects() {
     let name = format!("set-{}", std::process::id());

@@ -152,14 +152,14 @@ pub fn send<M: Memory>(producer: &mut Producer<M>, value: u64) -> Result<bool, E
     }
 }
 
-/// Sends a message of 8 bytes by the shortest path. Returns whether the message was sent; `false` if the ring has no room
-/// or was ended.
+/// Sends a message of 8 bytes by the shortest path. Returns whether the message was sent; `false` if the ring has no
+/// room or was ended.
 pub fn send_short<M: Memory>(producer: &mut Producer<M>, value: u64) -> bool {
     producer.push_one(&value.to_le_bytes())
 }
 
-/// Receives a message of 8 bytes by the shortest path, and wakes the sender through `futex` if the credit for the message
-/// makes that necessary. Returns `None` if the ring is empty.
+/// Receives a message of 8 bytes by the shortest path, and wakes the sender through `futex` if the credit for the
+/// message makes that necessary. Returns `None` if the ring is empty.
 pub fn receive_short<M: Memory>(consumer: &mut Consumer<M>, futex: &Futex) -> Option<u64> {
     let mut out = [MaybeUninit::uninit(); 8];
     match consumer.pop_one(|len| out.get_mut(..len)) {

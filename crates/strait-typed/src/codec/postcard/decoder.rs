@@ -137,7 +137,8 @@ impl<'de, S: Source<'de>> Decoder<S> {
     }
 }
 
-/// Checks that a byte of a number of `bits` bits has no bits beyond those, nor announces a further byte beyond the last.
+/// Checks that a byte of a number of `bits` bits has no bits beyond those, nor announces a further byte beyond the
+/// last.
 #[inline(always)]
 fn check_last(byte: u8, shift: u32, bits: u32) -> Result<(), Error> {
     let has_excess = bits - shift < 8 && byte >> (bits - shift) != 0;

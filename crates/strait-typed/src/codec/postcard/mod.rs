@@ -27,8 +27,8 @@ impl<T: ?Sized> Codec<T> for Postcard {
     const ID: u8 = 1;
 }
 
-/// The reason why a value cannot be encoded or decoded. The text lies behind a pointer, so that the result of each field
-/// is returned in a register.
+/// The reason why a value cannot be encoded or decoded. The text lies behind a pointer, so that the result of each
+/// field is returned in a register.
 #[allow(clippy::box_collection, reason = "a thin pointer fits a register; a Box<str> or a String does not")]
 struct Error(Box<String>);
 

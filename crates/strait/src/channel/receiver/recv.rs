@@ -133,8 +133,8 @@ impl Channel {
         if self.end.recv_short(message) { Ok(()) } else { self.end.recv_any_by(message, deadline.into()) }
     }
 
-    /// Receives the next message into `message` as [`recv_message`](Self::recv_message) does, unless the message lies in
-    /// a block of shared memory outside the ring, as messages of more than [`Options::inline_max`] bytes do. Such a
+    /// Receives the next message into `message` as [`recv_message`](Self::recv_message) does, unless the message lies
+    /// in a block of shared memory outside the ring, as messages of more than [`Options::inline_max`] bytes do. Such a
     /// message is received as a view instead, as [`recv_in_place`](Self::recv_in_place) does; `message` is empty then.
     ///
     /// Use this call to copy the bytes of long messages to several places, without copying into one buffer first.
@@ -338,8 +338,8 @@ impl End {
     }
 
     /// Receives the next message into `message`, which is empty, if the lock is free and the message is plain: in the
-    /// ring, and without handles. This is the common case, in few instructions. Returns `false`, and changes nothing, in
-    /// all other cases.
+    /// ring, and without handles. This is the common case, in few instructions. Returns `false`, and changes nothing,
+    /// in all other cases.
     ///
     /// A message of one cell takes the shortest path, which calls no function except as its last step. So the
     /// processor's registers need not be saved.

@@ -344,9 +344,9 @@ impl End {
             open = work.unfinished();
         }
         let link = rx.lane.current_link().clone();
-        // The other end may have closed its direction first, and then gets no credit. It counts its descriptors in flight,
-        // and so keeps the lane, until it knows that they were taken. If both ends of a lane waited for that, both would
-        // keep the lane for ever.
+        // The other end may have closed its direction first, and then gets no credit. It counts its descriptors in
+        // flight, and so keeps the lane, until it knows that they were taken. If both ends of a lane waited for that,
+        // both would keep the lane for ever.
         if open.is_none() && !link.is_local() && rx.consumer.is_some() {
             rx.consumer().give_taken();
         }

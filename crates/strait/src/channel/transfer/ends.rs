@@ -195,8 +195,9 @@ impl End {
     /// process. Stages the handle table and the message, sends the descriptors over the socket, and commits. After the
     /// commit the ends belong to the receiver.
     ///
-    /// The ends are handed over before the receiver is woken. The receiver can use an end, and send from it, before that
-    /// end is handed over; but the other end may sleep at its link to this process, so that only this process can wake it.
+    /// The ends are handed over before the receiver is woken. The receiver can use an end, and send from it, before
+    /// that end is handed over; but the other end may sleep at its link to this process, so that only this process can
+    /// wake it.
     fn send_flat(
         &self,
         tx: &mut Guard<'_, Tx>,

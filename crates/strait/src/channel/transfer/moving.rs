@@ -99,16 +99,16 @@ impl Along {
         self.moved.iter().any(|moved| moved.lane.name() == name)
     }
 
-    /// Returns the link to the process to which the other end of `lane` goes, if the attempt has moved an end into `lane`
-    /// and has moved the other end before. A fuse can cancel the move of the first end alone, and move that end again: the
-    /// other end is still on its way then.
+    /// Returns the link to the process to which the other end of `lane` goes, if the attempt has moved an end into
+    /// `lane` and has moved the other end before. A fuse can cancel the move of the first end alone, and move that end
+    /// again: the other end is still on its way then.
     fn other_goes_to(&self, lane: &Arc<Lane>) -> Option<&InUse> {
         self.moved.iter().find(|moved| Arc::ptr_eq(&moved.lane, lane))?.other_goes_to.as_ref()
     }
 }
 
-/// Returns the obstacle of an end whose other end is in transit into `lane`. `along` are the ends that the same attempt has
-/// moved before.
+/// Returns the obstacle of an end whose other end is in transit into `lane`. `along` are the ends that the same attempt
+/// has moved before.
 ///
 /// If a socket connects this process with itself, the other end may be among these ends. The attempt fails and so
 /// cancels the move, which is no event: the next attempt fails in the same way. So the wait looks again now and then
@@ -126,8 +126,8 @@ impl End {
     /// Moves this end into a fresh lane for the process at the link `dest`. No other thread uses the end. After an
     /// error the end is where it was, or in another lane, and works as before.
     ///
-    /// `along` are the ends that the same attempt has moved before; the other end of this end may be among them. This end is
-    /// added to them.
+    /// `along` are the ends that the same attempt has moved before; the other end of this end may be among them. This
+    /// end is added to them.
     pub(super) fn relocate(&self, dest: &InUse, along: &mut Along, deadline: Deadline) -> Result<(), Error> {
         self.relocate_into(dest, along, None, deadline)
     }
@@ -653,9 +653,9 @@ mod tests {
         }
     }
 
-    /// Shows that an end which a fuse moves again, because its first message was taken back, is not taken for the peer of
-    /// an end in this process if the other end is still on its way to another process. Both ends go to one process here,
-    /// over two links. The fresh lane has both ends there.
+    /// Shows that an end which a fuse moves again, because its first message was taken back, is not taken for the peer
+    /// of an end in this process if the other end is still on its way to another process. Both ends go to one process
+    /// here, over two links. The fresh lane has both ends there.
     #[test]
     fn an_end_that_is_moved_again_remembers_where_the_other_end_goes() {
         let (one, theirs) = linked_to(0xc1);

@@ -572,8 +572,8 @@ impl<'a> Parsed<'a> {
         kinds.iter().filter(|kind| kind.has_end()).count()
     }
 
-    /// Leaves out the payloads of the messages in the table, which are then empty and not charged: all handles are to be
-    /// closed.
+    /// Leaves out the payloads of the messages in the table, which are then empty and not charged: all handles are to
+    /// be closed.
     pub(super) fn leave_out_payloads(&mut self) {
         self.without_payloads = true;
     }
@@ -592,8 +592,8 @@ impl<'a> Parsed<'a> {
     /// table, and each object gets its part of this charge; `origin` is the origin of the messages in backlogs.
     ///
     /// # Errors
-    /// The first error of `build`, or else the first error of memory: of a region, a data pipe or a payload. The handles
-    /// are then closed, with every end that `build` creates.
+    /// The first error of `build`, or else the first error of memory: of a region, a data pipe or a payload. The
+    /// handles are then closed, with every end that `build` creates.
     pub(in crate::channel) fn into_handles(
         self,
         came: Vec<ReceivedFd>,

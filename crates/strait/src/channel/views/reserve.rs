@@ -309,8 +309,8 @@ impl<K> Reservation<'_, K> {
             }
             Growth::Refused => Err(Error::WouldBlock),
             Growth::NeedsOther => {
-                // The bytes count as in flight, and the limit may allow no further bytes. The block stays lent: the pool
-                // may discard the bytes of a free block to make room.
+                // The bytes count as in flight, and the limit may allow no further bytes. The block stays lent: the
+                // pool may discard the bytes of a free block to make room.
                 self.tx.pool().uncount(&old);
                 self.end.borrow_block(&mut self.tx, len, Deadline::NOW)
             }

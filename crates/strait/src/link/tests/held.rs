@@ -1,6 +1,6 @@
 //! Announcements that are passed on from one link to another, or forgotten, while another thread is at a certain step.
-//! Each test is that thread: it leads a link, or holds a link that nothing uses any more. Each test runs in a process of
-//! its own, because calls of other threads receive from all links of their process, and hold links for a moment.
+//! Each test is that thread: it leads a link, or holds a link that nothing uses any more. Each test runs in a process
+//! of its own, because calls of other threads receive from all links of their process, and hold links for a moment.
 
 use std::os::fd::AsFd;
 use std::sync::Arc;
@@ -197,8 +197,8 @@ fn announcements_pass_to_a_link_whose_handshake_another_thread_is_about_to_recei
     assert!(new.ours.find_lane(name(1), 0, false, OverLimit::Refuse).is_ok());
 }
 
-/// Shows that announcements are passed on to a link that another thread is about to learn of: that thread leads the link
-/// of the introducer, in whose socket the introduction is.
+/// Shows that announcements are passed on to a link that another thread is about to learn of: that thread leads the
+/// link of the introducer, in whose socket the introduction is.
 #[test]
 fn announcements_pass_to_a_link_that_another_thread_is_about_to_be_introduced_to() {
     if !is_alone() {
@@ -225,8 +225,8 @@ fn announcements_pass_to_a_link_that_another_thread_is_about_to_be_introduced_to
     assert!(found.expect("the introduced link").find_lane(name(1), 0, false, OverLimit::Refuse).is_ok());
 }
 
-/// Shows that the last use of a link may end while another thread learns that a newer link leads to the link's process: that
-/// thread drops the link under no lock, and not before it has stopped leading.
+/// Shows that the last use of a link may end while another thread learns that a newer link leads to the link's process:
+/// that thread drops the link under no lock, and not before it has stopped leading.
 #[test]
 fn a_link_whose_use_ends_while_another_link_learns_its_name_is_dropped_later() {
     if !is_alone() {
@@ -407,8 +407,8 @@ fn a_search_in_a_destructor_waits_for_links_that_other_threads_drop() {
     });
 }
 
-/// Shows that a thread which receives finds an introduction at a link that another thread is dropping, and does not wait
-/// for that thread: such a thread may wait for the one that receives.
+/// Shows that a thread which receives finds an introduction at a link that another thread is dropping, and does not
+/// wait for that thread: such a thread may wait for the one that receives.
 #[test]
 fn an_introduction_is_found_at_a_link_that_is_being_dropped() {
     if !is_alone() {
@@ -428,8 +428,9 @@ fn an_introduction_is_found_at_a_link_that_is_being_dropped() {
     link.ours.find_lane(name(1), 0, false, OverLimit::Refuse).expect("the lane to the introduced process");
 }
 
-/// Shows that a process which introduced two others, and may have a copy of the socket between them, gets nothing of what
-/// another process introduces between the two. What the first one introduces again goes over the link that is there.
+/// Shows that a process which introduced two others, and may have a copy of the socket between them, gets nothing of
+/// what another process introduces between the two. What the first one introduces again goes over the link that is
+/// there.
 #[test]
 fn an_older_link_stands_only_for_links_that_its_introducers_can_harm_too() {
     if !is_alone() {
