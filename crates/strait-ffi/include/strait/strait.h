@@ -148,8 +148,8 @@ enum strait_status
     // A signal has ended the wait, after `strait_signals_begin`. The function has done nothing and may be called
     // again.
     STRAIT_SIGNALLED = 43,
-    // The other end of the data pipe was closed with a reason, by `strait_producer_abort` or `strait_consumer_abort`; the
-    // stream is incomplete. `strait_last_error` has the reason.
+    // The other end of the data pipe was closed with a reason, by `strait_producer_abort` or `strait_consumer_abort`;
+    // the stream is incomplete. `strait_last_error` has the reason.
     STRAIT_ABORTED = 44,
 };
 #ifndef __cplusplus
@@ -216,8 +216,9 @@ typedef struct strait_sender strait_sender;
 // the end stays open; while a view of a small message is held, no other thread receives from the end.
 typedef struct strait_view strait_view;
 
-// A wait set, which waits for any number of channels, data-pipe ends, listeners and other descriptors at once: in a thread, or through one
-// descriptor in any event loop. Any number of threads may use a set at once. Free it when no thread uses it any more.
+// A wait set, which waits for any number of channels, data-pipe ends, listeners and other descriptors at once: in a
+// thread, or through one descriptor in any event loop. Any number of threads may use a set at once. Free it when no
+// thread uses it any more.
 typedef struct strait_wait_set strait_wait_set;
 
 // Numbers that describe the last failure in this thread.
@@ -278,7 +279,8 @@ typedef struct strait_options {
     uint64_t max_message;
     // Number of handles that a message of this end may have: 64 by default, which is also the maximum.
     uint64_t max_handles;
-    // Bytes of memory that this end keeps for reuse by large messages: by default only the process has a limit, 256 MiB.
+    // Bytes of memory that this end keeps for reuse by large messages: by default only the process has a limit, 256
+    // MiB.
     uint64_t pool;
     // Bytes of the peer's memory that this process maps at most for the link of this end: 1 GiB by default.
     uint64_t peer_memory;
@@ -768,8 +770,8 @@ bool strait_channel_is_readable(const struct strait_channel *channel);
 bool strait_channel_is_writable(const struct strait_channel *channel);
 
 // Returns whether the other end is gone: closed, or its process died. Messages sent before may still wait to be
-// received. Returns false if this end is closed or moved, or `channel` is `NULL`. Does not block. Asks the kernel, which
-// takes longer than a receive: one system call, and at most once in 10 ms five more.
+// received. Returns false if this end is closed or moved, or `channel` is `NULL`. Does not block. Asks the kernel,
+// which takes longer than a receive: one system call, and at most once in 10 ms five more.
 bool strait_channel_is_peer_closed(const struct strait_channel *channel);
 
 // Ends the link to the process at the other end, and every channel over the link, without a report of a bad peer. Does
@@ -816,7 +818,8 @@ void strait_producer_abort(struct strait_producer *producer,
 // receives the number of bytes: less than `len` if there was not enough room for all.
 //
 // Fails with `STRAIT_PEER_CLOSED` if the consumer is gone, with `STRAIT_ABORTED` if it was closed with a reason, with
-// `STRAIT_NOT_ELEMENTS` if `len` is less than an element, and with `STRAIT_IN_USE` while room from `strait_producer_begin` is held.
+// `STRAIT_NOT_ELEMENTS` if `len` is less than an element, and with `STRAIT_IN_USE` while room from
+// `strait_producer_begin` is held.
 strait_status strait_producer_write(const struct strait_producer *producer,
                                     const void *bytes,
                                     size_t len,
@@ -869,7 +872,8 @@ void strait_consumer_free(struct strait_consumer *consumer);
 
 // Frees a reading end and tells the producer the reason: its writing functions fail with `STRAIT_ABORTED`, where they
 // would fail with `STRAIT_PEER_CLOSED` after `strait_consumer_free`, and `strait_last_error` has `reason`. The program
-// defines the meaning of the number. Bytes from `strait_consumer_begin` become invalid. Ignores `NULL`. Does not block.
+// defines the meaning of the number. Bytes from `strait_consumer_begin` become invalid. Ignores `NULL`. Does not
+// block.
 void strait_consumer_abort(struct strait_consumer *consumer,
                            uint32_t reason);
 
@@ -877,8 +881,8 @@ void strait_consumer_abort(struct strait_consumer *consumer,
 // number of bytes: 0 at the end of the stream.
 //
 // If everything written was read, fails with `STRAIT_ABORTED` if the producer has aborted the stream, and with
-// `STRAIT_PEER_CLOSED` if the producer's process died. Fails with `STRAIT_NOT_ELEMENTS` if the buffer is shorter than an element, and with `STRAIT_IN_USE` while bytes from
-// `strait_consumer_begin` are held.
+// `STRAIT_PEER_CLOSED` if the producer's process died. Fails with `STRAIT_NOT_ELEMENTS` if the buffer is shorter than
+// an element, and with `STRAIT_IN_USE` while bytes from `strait_consumer_begin` are held.
 strait_status strait_consumer_read(const struct strait_consumer *consumer,
                                    void *buffer,
                                    size_t capacity,
@@ -1073,8 +1077,9 @@ strait_status strait_region_create_writer(const struct strait_region_options *op
                                           size_t len,
                                           struct strait_mapping **mapping);
 
-// Seals the memory of `strait_region_writer` or `strait_region_create_writer` without a copy. `region` receives a region that no process can ever
-// change. The mapping stays at its address, as private memory that the caller may go on reading and writing.
+// Seals the memory of `strait_region_writer` or `strait_region_create_writer` without a copy. `region` receives a
+// region that no process can ever change. The mapping stays at its address, as private memory that the caller may go
+// on reading and writing.
 //
 // No other thread may use the mapping during the call. On failure `region` receives `NULL` and the memory can be
 // sealed later. The function fails with `STRAIT_INVALID_ARGUMENT` for any other mapping, and for one that was sealed
@@ -1140,9 +1145,9 @@ void strait_message_free(struct strait_message *message);
 // Empties a message: closes the handles that were not taken, and drops the bytes. The message keeps its memory for the
 // next receive. Ignores `NULL`.
 //
-// The handles are closed without blocking: a thread of the library closes a descriptor whose close may take long. So to
-// drop descriptors of a peer that is not trusted, leave them in the message and call this function, rather than to take
-// them and call `strait_handle_close`.
+// The handles are closed without blocking: a thread of the library closes a descriptor whose close may take long. So
+// to drop descriptors of a peer that is not trusted, leave them in the message and call this function, rather than to
+// take them and call `strait_handle_close`.
 void strait_message_clear(struct strait_message *message);
 
 // Returns the bytes of a message, valid until the message is received into again, cleared or freed. Returns `NULL`
@@ -1175,9 +1180,9 @@ strait_status strait_message_take_handle(struct strait_message *message,
 // Writes the sizes of the next message to `info`, and leaves the message there. Does not block.
 //
 // The next receive gets this message, unless another thread receives first. A peer that is not trusted may still
-// change the message, so that `strait_recv_into` a buffer of this size fails with `STRAIT_BUFFER_TOO_SMALL`. Fails with
-// `STRAIT_WOULD_BLOCK` if no message is there, and while another thread waits for a message or holds a view of one.
-// Fails with `STRAIT_PEER_CLOSED` once everything that the peer sent was received.
+// change the message, so that `strait_recv_into` a buffer of this size fails with `STRAIT_BUFFER_TOO_SMALL`. Fails
+// with `STRAIT_WOULD_BLOCK` if no message is there, and while another thread waits for a message or holds a view of
+// one. Fails with `STRAIT_PEER_CLOSED` once everything that the peer sent was received.
 strait_status strait_channel_peek(const struct strait_channel *channel,
                                   struct strait_message_info *info);
 
@@ -1259,10 +1264,11 @@ void *strait_reservation_data(struct strait_reservation *reservation);
 // owns the handles, and the bytes of the message are lost. A sealed message is sent whole: `len` must be the number of
 // bytes reserved.
 //
-// Waits until the deadline that was given for the reservation. With `STRAIT_NOW`, a small message without handles finds
-// its room. A large or a sealed message, and a message with handles, may still fail with `STRAIT_WOULD_BLOCK`: they
-// need room in the ring or in the socket that `strait_reserve` has not reserved. So may any message if the other end was
-// sent to another process meanwhile. Reserve with a later deadline, or keep what is needed to write the message again.
+// Waits until the deadline that was given for the reservation. With `STRAIT_NOW`, a small message without handles
+// finds its room. A large or a sealed message, and a message with handles, may still fail with `STRAIT_WOULD_BLOCK`:
+// they need room in the ring or in the socket that `strait_reserve` has not reserved. So may any message if the other
+// end was sent to another process meanwhile. Reserve with a later deadline, or keep what is needed to write the
+// message again.
 strait_status strait_reservation_commit(struct strait_reservation *reservation,
                                         size_t len,
                                         struct strait_handle *handles,
@@ -1395,8 +1401,8 @@ strait_status strait_wait_set_add(const struct strait_wait_set *set,
                                   strait_mode mode);
 
 // Replaces the key, the interest and the mode of a channel in the set, and arms its registration. With the values of
-// `strait_wait_set_add`, arms a one-shot registration again. If the channel is ready now, that counts as an event. Does
-// not block.
+// `strait_wait_set_add`, arms a one-shot registration again. If the channel is ready now, that counts as an event.
+// Does not block.
 strait_status strait_wait_set_modify(const struct strait_wait_set *set,
                                      const struct strait_channel *channel,
                                      uint64_t key,
@@ -1455,8 +1461,8 @@ strait_status strait_wait_set_modify_consumer(const struct strait_wait_set *set,
 strait_status strait_wait_set_remove_consumer(const struct strait_wait_set *set,
                                               const struct strait_consumer *consumer);
 
-// Adds a listener, as `strait_wait_set_add` adds a channel. Its event is `STRAIT_READABLE`: `strait_listener_accept` has
-// something to do, though not always something to return. The listener leaves the set when it is freed.
+// Adds a listener, as `strait_wait_set_add` adds a channel. Its event is `STRAIT_READABLE`: `strait_listener_accept`
+// has something to do, though not always something to return. The listener leaves the set when it is freed.
 strait_status strait_wait_set_add_listener(const struct strait_wait_set *set,
                                            const struct strait_listener *listener,
                                            uint64_t key,
@@ -1509,13 +1515,13 @@ strait_status strait_wait_set_wait(const struct strait_wait_set *set,
                                    strait_deadline deadline);
 
 // Returns a descriptor for `poll`, `epoll` or any event loop. It is readable whenever `strait_wait_set_wait` may have
-// events. Then call `strait_wait_set_wait` with `STRAIT_NOW` once, handle the events, and poll the descriptor again: it
-// stays readable as long as there may be more. The call that returns no event makes the descriptor unreadable.
+// events. Then call `strait_wait_set_wait` with `STRAIT_NOW` once, handle the events, and poll the descriptor again:
+// it stays readable as long as there may be more. The call that returns no event makes the descriptor unreadable.
 //
 // Watch the descriptor level-triggered, without `EPOLLET`. An edge-triggered loop gets no further wake-up for what is
 // left: it has to call `strait_wait_set_wait` until that returns no event and `strait_wait_set_has_more` is false, and
-// busy clients can make that last for ever. The set owns the descriptor: do not read from it or close it. Returns -1 if
-// `set` is `NULL`.
+// busy clients can make that last for ever. The set owns the descriptor: do not read from it or close it. Returns -1
+// if `set` is `NULL`.
 int strait_wait_set_fd(const struct strait_wait_set *set);
 
 // Returns whether the set has more work although `strait_wait_set_wait` with `STRAIT_NOW` has returned no event. For
@@ -1532,8 +1538,8 @@ strait_status strait_sender_reserve(struct strait_sender *sender,
                                     struct strait_reservation **reservation,
                                     strait_deadline deadline);
 
-// Makes memory for a message of `len` bytes that is sealed when sent, over a sender, as `strait_reserve_sealed` does for
-// an end. The thread that uses the sender commits or cancels the reservation; until then other functions fail with
+// Makes memory for a message of `len` bytes that is sealed when sent, over a sender, as `strait_reserve_sealed` does
+// for an end. The thread that uses the sender commits or cancels the reservation; until then other functions fail with
 // `STRAIT_IN_USE` for the sender.
 strait_status strait_sender_reserve_sealed(struct strait_sender *sender,
                                            size_t len,
@@ -1545,8 +1551,8 @@ strait_status strait_sender_reserve_sealed(struct strait_sender *sender,
 //
 // If the function succeeds, it takes this reference to the end; other references fail with `STRAIT_MOVED` from then
 // on. `sender` and `receiver` receive the halves, which the caller owns, or `NULL` on failure. The end is closed when
-// both halves are freed; `strait_sender_join` makes the end again, for example to send it. Fails as `strait_sendv` does
-// for an end that is sent: with `STRAIT_CLOSED`, `STRAIT_MOVED` or `STRAIT_IN_USE`. Does not block.
+// both halves are freed; `strait_sender_join` makes the end again, for example to send it. Fails as `strait_sendv`
+// does for an end that is sent: with `STRAIT_CLOSED`, `STRAIT_MOVED` or `STRAIT_IN_USE`. Does not block.
 strait_status strait_channel_split(struct strait_channel *channel,
                                    struct strait_sender **sender,
                                    struct strait_receiver **receiver);
@@ -1639,8 +1645,9 @@ strait_status strait_wait_set_modify_sender(const struct strait_wait_set *set,
                                             uint64_t key,
                                             strait_mode mode);
 
-// Arms a sender of the set for one event: that the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread may
-// succeed now, as `strait_wait_set_await_room` does for an end. `strait_wait_set_modify_sender` ends the wait for room.
+// Arms a sender of the set for one event: that the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread
+// may succeed now, as `strait_wait_set_await_room` does for an end. `strait_wait_set_modify_sender` ends the wait for
+// room.
 strait_status strait_wait_set_await_room_sender(const struct strait_wait_set *set,
                                                 struct strait_sender *sender,
                                                 uint64_t key);
@@ -1672,11 +1679,11 @@ strait_status strait_spawn(const char *program,
 
 // Makes a channel to a program that the caller starts in another way than with `strait_spawn`.
 //
-// `options` apply to this end, and may be `NULL`. `channel` receives this end, which the caller owns. `fd` receives the
-// descriptor that the program has to inherit under the number `number`, which must be above 2, or -1 for the number
-// that the descriptor has here. The descriptor is closed on `exec`, and the caller has to close it once the program
-// has started. `value` receives the text that the program has to find in its environment as `STRAIT_PARENT`; it must
-// have room for `STRAIT_INHERITANCE_LEN` bytes. On failure the function writes `NULL`, -1 and an empty text.
+// `options` apply to this end, and may be `NULL`. `channel` receives this end, which the caller owns. `fd` receives
+// the descriptor that the program has to inherit under the number `number`, which must be above 2, or -1 for the
+// number that the descriptor has here. The descriptor is closed on `exec`, and the caller has to close it once the
+// program has started. `value` receives the text that the program has to find in its environment as `STRAIT_PARENT`;
+// it must have room for `STRAIT_INHERITANCE_LEN` bytes. On failure the function writes `NULL`, -1 and an empty text.
 strait_status strait_inheritance(const struct strait_options *options,
                                  int number,
                                  struct strait_channel **channel,
@@ -1729,8 +1736,9 @@ const char *strait_listener_path(const struct strait_listener *listener);
 
 // Connects to the process that listens under a name; waits until the deadline for the server to accept.
 //
-// `name` may be an absolute path: the last part is then the name, and the rest its directory. `options` may be `NULL`. `channel` receives this end of the new channel, which the caller owns, or `NULL` on
-// failure. Fails with `STRAIT_NOBODY_THERE`, `STRAIT_REFUSED` or `STRAIT_WRONG_SERVER`.
+// `name` may be an absolute path: the last part is then the name, and the rest its directory. `options` may be `NULL`.
+// `channel` receives this end of the new channel, which the caller owns, or `NULL` on failure. Fails with
+// `STRAIT_NOBODY_THERE`, `STRAIT_REFUSED` or `STRAIT_WRONG_SERVER`.
 strait_status strait_connect(const char *name,
                              const struct strait_connect_options *options,
                              struct strait_channel **channel,
@@ -1811,9 +1819,9 @@ strait_status strait_channel_peer_pidfd(const struct strait_channel *channel,
 strait_status strait_channel_status(const struct strait_channel *channel,
                                     struct strait_channel_state *state);
 
-// Reports the process at the other end as a bad peer, for the given reason: an invalid message, for example. Closes the
-// link to that process and every channel over the link, as if the peer had broken the library's own protocol; this end
-// always ends. Later functions on it fail with `STRAIT_BAD_PEER`, and their text names `reason`. The function of
+// Reports the process at the other end as a bad peer, for the given reason: an invalid message, for example. Closes
+// the link to that process and every channel over the link, as if the peer had broken the library's own protocol; this
+// end always ends. Later functions on it fail with `STRAIT_BAD_PEER`, and their text names `reason`. The function of
 // `strait_on_bad_peer` is called; the peer gets `STRAIT_PEER_CLOSED`.
 //
 // `reported` receives what happened to the link; it may be `NULL`. `reason` is a text in UTF-8, of which the library
