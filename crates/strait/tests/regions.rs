@@ -3,7 +3,8 @@
 mod common;
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::{Duration, Instant};
 
 use common::{DEADLINE, Role, finish, parent, pattern, spawn, wait_until};
 use rustix::fs::{MemfdFlags, OFlags, SealFlags};
@@ -61,29 +62,34 @@ fn a_region_is_mapped_while_another_holder_seals_its_memory() {
         let piece = [rustix::pipe::IoSliceRaw::from_slice(std::slice::from_raw_parts(page.cast::<u8>(), 4096))];
         rustix::pipe::vmsplice(&writer, &piece, rustix::pipe::SpliceFlags::empty()).unwrap();
     }
-    let is_over = std::sync::atomic::AtomicBool::new(false);
+    let (is_over, is_sealing) = (AtomicBool::new(false), AtomicBool::new(false));
     std::thread::scope(|scope| {
         let sealer = scope.spawn(|| {
-            let (mut waits, deadline) = (0, std::time::Instant::now() + DEADLINE);
+            let (mut waits, deadline) = (0, Instant::now() + DEADLINE);
             // A seal that finds a mapping fails at once. The other seals wait for the page in the pipe.
-            while waits < 3 && std::time::Instant::now() < deadline {
-                let begun = std::time::Instant::now();
+            while waits < 3 && Instant::now() < deadline {
+                let begun = Instant::now();
+                is_sealing.store(true, Ordering::Relaxed);
                 let sealed = rustix::fs::fcntl_add_seals(&memory, SealFlags::WRITE);
+                is_sealing.store(false, Ordering::Relaxed);
                 assert_eq!(sealed, Err(rustix::io::Errno::BUSY));
-                waits += u32::from(begun.elapsed() >= std::time::Duration::from_millis(20));
+                waits += u32::from(begun.elapsed() >= Duration::from_millis(20));
             }
             is_over.store(true, Ordering::Relaxed);
             waits
         });
         let (mut read, mut refusals) = ([0; 4], 0);
         while !is_over.load(Ordering::Relaxed) {
-            region.map(..).expect("a mapping").read(0, &mut read).unwrap();
-            assert_eq!(&read, b"read");
-            if let Err(failed) = region.map_writable(..) {
-                assert_eq!(failed.error, Error::WouldBlock, "{failed}");
-                refusals += 1;
+            // The seal is to begin before there is a mapping.
+            std::thread::sleep(Duration::from_millis(1));
+            while is_sealing.load(Ordering::Relaxed) {
+                region.map(..).expect("a mapping").read(0, &mut read).unwrap();
+                assert_eq!(&read, b"read");
+                if let Err(failed) = region.map_writable(..) {
+                    assert_eq!(failed.error, Error::WouldBlock, "{failed}");
+                    refusals += 1;
+                }
             }
-            std::thread::yield_now();
         }
         assert_eq!(sealer.join().unwrap(), 3, "no seal waited");
         assert!(refusals > 0, "the memory was never being sealed");
