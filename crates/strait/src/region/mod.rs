@@ -186,6 +186,9 @@ impl RegionOptions {
     }
 }
 
+/// How often a call maps a region for writing again because a seal by another holder of the memory has failed meanwhile.
+const SEALS: usize = 16;
+
 impl Region {
     /// Creates a [writable](Access::Writable) region of `len` bytes, all of them 0. [`RegionOptions`] can set more.
     ///
@@ -504,13 +507,15 @@ impl Region {
         // is inside. For an immutable mapping `permitted` has just seen the seal against writes. No seal can be
         // removed.
         let map = |how| unsafe { RegionMapping::new(self.as_fd(), from, len, how) };
-        let mapping = match map(permitted) {
+        let mapping = match permitted {
+            How::Write => self.map_for_writing(map),
             // The kernel refuses shared mappings through this descriptor while another holder seals the memory, which
             // may take 150 ms and fail. A private mapping that is only read shows the pages of the memory.
-            Err(error) if permitted == How::Read && region::is_refusal(error) => map(How::Immutable).map_err(|_| error),
-            mapped => mapped,
-        };
-        let mapping = mapping.map_err(|error| self.why_not(error, how, |how| map(how).is_ok()))?;
+            How::Read => map(How::Read).or_else(|error| {
+                if region::is_refusal(error) { map(How::Immutable).map_err(|_| error) } else { Err(error) }
+            }),
+            how => map(how),
+        }?;
         if self.memory.huge_pages {
             mapping.prefer_huge_pages();
         }
@@ -541,20 +546,26 @@ impl Region {
         RegionError::within(self.len(), offset..offset.saturating_add(len), attempt, error)
     }
 
-    /// Returns the error to report when the kernel has refused a mapping with `error`. `how` is the kind of mapping,
-    /// and `can_map` says whether the kernel permits a mapping of a kind. The result is `error`, except if the mapping
-    /// was for writing: [`Error::ReadOnly`] if the handle does not permit writing, and [`Error::WouldBlock`] while
-    /// another holder seals the memory. (Both are checked because a refusal by a sandbox has the same error number.)
-    fn why_not(&self, error: Error, how: How, can_map: impl Fn(How) -> bool) -> Error {
-        if how != How::Write || !region::is_refusal(error) {
-            return error;
+    /// Calls `map`, which maps the region for writing, in the way of its parameter. Fails with [`Error::ReadOnly`] if the
+    /// handle does not permit writing, and with [`Error::WouldBlock`] while another holder seals the memory. (Both are
+    /// checked because a refusal by a sandbox has the same error number.)
+    fn map_for_writing<T>(&self, map: impl Fn(How) -> Result<T, Error>) -> Result<T, Error> {
+        let mut mapped = map(How::Write);
+        for _ in 0..SEALS {
+            let Err(error) = mapped else { return mapped };
+            match self.facts() {
+                Ok(facts) if region::is_refusal(error) && !facts.writable => return Err(Error::ReadOnly),
+                Ok(_) if region::is_refusal(error) => {}
+                _ => return Err(error),
+            }
+            // During a seal the kernel refuses shared mappings even for reading, but no private ones.
+            if map(How::Read).is_err() && map(How::Immutable).is_ok() {
+                return Err(Error::WouldBlock);
+            }
+            // The seal may have failed since.
+            mapped = map(How::Write);
         }
-        match self.facts() {
-            Ok(facts) if !facts.writable => Error::ReadOnly,
-            // Meanwhile the kernel refuses shared mappings even for reading, but no private ones.
-            Ok(_) if !can_map(How::Read) && can_map(How::Immutable) => Error::WouldBlock,
-            _ => error,
-        }
+        mapped
     }
 
     /// Fails with [`Error::OutOfRange`] if the `len` bytes of the region from byte `offset` on are not all inside the
