@@ -186,7 +186,8 @@ impl RegionOptions {
     }
 }
 
-/// How often a call maps a region for writing again because a seal by another holder of the memory has failed meanwhile.
+/// How often a call maps a region for writing again because a seal by another holder of the memory has failed
+/// meanwhile.
 const SEALS: usize = 16;
 
 impl Region {
@@ -546,9 +547,9 @@ impl Region {
         RegionError::within(self.len(), offset..offset.saturating_add(len), attempt, error)
     }
 
-    /// Calls `map`, which maps the region for writing, in the way of its parameter. Fails with [`Error::ReadOnly`] if the
-    /// handle does not permit writing, and with [`Error::WouldBlock`] while another holder seals the memory. (Both are
-    /// checked because a refusal by a sandbox has the same error number.)
+    /// Calls `map`, which maps the region for writing, in the way of its parameter. Fails with [`Error::ReadOnly`] if
+    /// the handle does not permit writing, and with [`Error::WouldBlock`] while another holder seals the memory. (Both
+    /// are checked because a refusal by a sandbox has the same error number.)
     fn map_for_writing<T>(&self, map: impl Fn(How) -> Result<T, Error>) -> Result<T, Error> {
         let mut mapped = map(How::Write);
         for _ in 0..SEALS {
