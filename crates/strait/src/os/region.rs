@@ -152,6 +152,9 @@ pub(crate) enum How {
     Own,
     /// `Read`: the mapping is for reading, and other processes may write to the memory at the same time.
     Read,
+    /// `ReadPrivately`: as `Read`, but not shared. The kernel permits it also while another process seals the memory.
+    /// The mapping shows the pages of the memory, because this process never writes to them.
+    ReadPrivately,
     /// `Immutable`: the mapping is for reading memory that is sealed against writes. The mapping is private: kernels
     /// before 6.7 refuse a shared mapping of a sealed memfd whose descriptor was opened for writing.
     Immutable,
@@ -167,7 +170,7 @@ impl How {
         match self {
             Self::Write | Self::Own => (read_write, MapFlags::SHARED),
             Self::Read => (ProtFlags::READ, MapFlags::SHARED),
-            Self::Immutable => (ProtFlags::READ, MapFlags::PRIVATE),
+            Self::ReadPrivately | Self::Immutable => (ProtFlags::READ, MapFlags::PRIVATE),
             // The kernel reserves no memory for pages that may never be written to.
             Self::Copy => (read_write, MapFlags::PRIVATE | MapFlags::NORESERVE),
         }

@@ -511,10 +511,11 @@ impl Region {
         let mapping = match permitted {
             How::Write => self.map_for_writing(map),
             // The kernel refuses shared mappings through this descriptor while another holder seals the memory, which
-            // may take 150 ms and fail. A private mapping that is only read shows the pages of the memory.
-            How::Read => map(How::Read).or_else(|error| {
-                if region::is_refusal(error) { map(How::Immutable).map_err(|_| error) } else { Err(error) }
-            }),
+            // may take 150 ms and fail.
+            How::Read => match map(How::Read) {
+                Err(error) if region::is_refusal(error) => map(How::ReadPrivately).map_err(|_| error),
+                mapped => mapped,
+            },
             how => map(how),
         }?;
         if self.memory.huge_pages {
@@ -553,14 +554,16 @@ impl Region {
     fn map_for_writing<T>(&self, map: impl Fn(How) -> Result<T, Error>) -> Result<T, Error> {
         let mut mapped = map(How::Write);
         for _ in 0..SEALS {
-            let Err(error) = mapped else { return mapped };
-            match self.facts() {
-                Ok(facts) if region::is_refusal(error) && !facts.writable => return Err(Error::ReadOnly),
-                Ok(_) if region::is_refusal(error) => {}
-                _ => return Err(error),
+            match mapped {
+                Err(error) if region::is_refusal(error) => {
+                    if self.facts().is_ok_and(|facts| !facts.writable) {
+                        return Err(Error::ReadOnly);
+                    }
+                }
+                mapped => return mapped,
             }
             // During a seal the kernel refuses shared mappings even for reading, but no private ones.
-            if map(How::Read).is_err() && map(How::Immutable).is_ok() {
+            if map(How::Read).is_err() && map(How::ReadPrivately).is_ok() {
                 return Err(Error::WouldBlock);
             }
             // The seal may have failed since.
