@@ -220,12 +220,15 @@ impl End {
 
     /// Takes this end's member of its wait set away, for good or until [`End::put_member_back`]. Waits for a poll in
     /// progress, so that no wait set polls the end afterwards. Returns `None` if the end is in no wait set.
-    pub(super) fn take_member(&self) -> Option<Arc<dyn Watcher>> {
+    pub(crate) fn take_member(&self) -> Option<Arc<dyn Watcher>> {
         if !self.in_set.load(Ordering::Relaxed) || self.born.is_elsewhere() {
             return None;
         }
-        let member = unpoisoned(&self.member).take();
+        let mut place = unpoisoned(&self.member);
+        // Under the lock: a thread that adds the end right after this call sets the flag again.
         self.in_set.store(false, Ordering::Relaxed);
+        let member = place.take();
+        drop(place);
         // A poll in progress holds these locks only briefly.
         drop(self.tx.lock(Deadline::NOW));
         drop(self.rx.lock(Deadline::NOW));
@@ -233,12 +236,13 @@ impl End {
     }
 
     /// Restores a member from [`End::take_member`], because the end stays in this process: the wait set polls the end
-    /// again.
-    pub(super) fn put_member_back(&self, member: Arc<dyn Watcher>) {
+    /// again. If another thread has added the end to a wait set meanwhile, such as the handler of a trap, that member is
+    /// taken out.
+    pub(crate) fn put_member_back(&self, member: Arc<dyn Watcher>) {
         let other = unpoisoned(&self.member).replace(Box::new(member));
         self.in_set.store(true, Ordering::SeqCst);
         if let Some(other) = other {
-            other.take_out(false);
+            other.take_out(other.reports_its_end());
         }
         self.after_blocking();
     }
