@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
-use super::retention::{Dropped, Search};
+use super::retention::Search;
 use super::{Lane, Name};
 use crate::deferred::{self, InTurn};
 use crate::error::Error;
@@ -360,7 +360,7 @@ impl Directory for LaneDirectory {
             // A link to the same process may not be known as such yet, because nothing was received from it. The
             // announcements stay in this directory meanwhile: a thread that receives may need them.
             peers::drain_all();
-            Dropped::new(link).pass_on();
+            super::retention::pass_on(link);
         }
         drop(link.lose_announcements());
         std::mem::take(&mut *unpoisoned(&self.replaced)).into_iter().for_each(super::retention::forget);

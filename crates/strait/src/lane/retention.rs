@@ -44,13 +44,6 @@ const CREDIT_FREE: usize = 1024;
 /// The amount added to the credit for the next search for unreachable links by the end of a link's last use.
 const CREDIT_EACH: usize = 64;
 
-/// A link that is being dropped, with the announcements received over it.
-pub(crate) struct Dropped<'a> {
-    link: &'a Link,
-    /// The process at the other end of the link; `None` if its handshake was not received or gave no name.
-    process: Option<Process>,
-}
-
 /// How often announcements were passed on from one link to another.
 static PASSED_ON: AtomicU64 = AtomicU64::new(0);
 
@@ -142,7 +135,7 @@ fn processes_of(links: &[Arc<Link>]) -> Vec<Option<Process>> {
 /// has another link to this process has sent its handshake there, and its introducer the packet that introduces it,
 /// before the peer could use it. A peer without a handshake by then finds the link shut down before referring to the
 /// announcements.
-fn collect(late: Option<&Dropped<'_>>) {
+fn collect(late: Option<&Link>) {
     let (turn, all) = (uses::hold(), peers::all_there_are());
     let processes = processes_of(&all);
     let reachable = Reachable::from_uses(&all, &processes, late, &turn);
@@ -177,10 +170,10 @@ fn shut_those_without_heir(
     all: &[Arc<Link>],
     processes: &[Option<Process>],
     reachable: &Reachable,
-    late: Option<&Dropped<'_>>,
+    late: Option<&Link>,
 ) -> bool {
     let has_none = |process: Option<Process>| process.is_some() && heir(all, processes, reachable, process).is_none();
-    let mut is_any = late.is_some_and(|late| has_none(late.process));
+    let mut is_any = late.is_some_and(|late| has_none(late.process()));
     for (link, process) in all.iter().zip(processes) {
         if !reachable.contains(link) && has_none(*process) && !link.announcements().is_empty() {
             link.shut();
@@ -196,11 +189,11 @@ fn pass_on_or_forget(
     all: Vec<Arc<Link>>,
     processes: &[Option<Process>],
     reachable: Reachable,
-    late: Option<&Dropped<'_>>,
+    late: Option<&Link>,
     turn: MutexGuard<'_, ()>,
 ) {
     let unreachable = all.iter().zip(processes).filter(|(link, _)| !reachable.contains(link));
-    let lost = late.map(|late| (late.process, late.link.lose_announcements()));
+    let lost = late.map(|late| (late.process(), late.lose_announcements()));
     let lost = lost.into_iter().chain(unreachable.map(|(link, process)| (*process, link.lose_announcements())));
     let lost: Vec<_> = lost.filter(|(_, announcements)| !announcements.is_empty()).collect();
     fault::point("before announcements are passed on to another link");
@@ -213,7 +206,7 @@ fn pass_on_or_forget(
         PASSED_ON.fetch_add(1, Ordering::SeqCst);
     }
     if let Some(late) = late {
-        peers::forget(late.link.number());
+        peers::forget(late.number());
     }
     drop(turn);
     drop(reachable);
@@ -225,22 +218,15 @@ fn pass_on_or_forget(
     let_go(all);
 }
 
-impl<'a> Dropped<'a> {
-    /// Returns the link `link`, whose destructor runs and has received its remaining packets.
-    pub(crate) fn new(link: &'a Link) -> Self {
-        Self { link, process: link.process() }
+/// Moves the announcements over `link` to another reachable link to the same process, if there is such a link. Otherwise
+/// forgets the announcements. The destructor of `link` runs, and has received the remaining packets.
+pub(crate) fn pass_on(link: &Link) {
+    if link.process().is_some_and(|process| !peers::links_to(process).is_empty()) {
+        return collect(Some(link));
     }
-
-    /// Moves the announcements over this link to another reachable link to the same process, if there is such a link.
-    /// Otherwise forgets the announcements.
-    pub(crate) fn pass_on(self) {
-        if self.process.is_some_and(|process| !peers::links_to(process).is_empty()) {
-            return collect(Some(&self));
-        }
-        let announcements = self.link.lose_announcements();
-        peers::forget(self.link.number());
-        forget(announcements);
-    }
+    let announcements = link.lose_announcements();
+    peers::forget(link.number());
+    forget(announcements);
 }
 
 /// Forgets these announcements, and discards everything kept for ends in transit because of the announcements. Drops
@@ -300,16 +286,16 @@ impl Reachable {
     fn from_uses(
         all: &[Arc<Link>],
         processes: &[Option<Process>],
-        late: Option<&Dropped<'_>>,
+        late: Option<&Link>,
         _turn: &MutexGuard<'_, ()>,
     ) -> Self {
         // The announcements over all links to a process are followed together.
         let mut seen = Seen::default();
         let mut references: Vec<_> =
             all.iter().map(|link| LinkReferences::of(&link.announcements(), &mut seen)).collect();
-        references.extend(late.map(|late| LinkReferences::of(&late.link.announcements(), &mut seen)));
+        references.extend(late.map(|late| LinkReferences::of(&late.announcements(), &mut seen)));
         let mut siblings: HashMap<Process, Vec<usize>> = HashMap::new();
-        let known = processes.iter().copied().chain(late.map(|late| late.process));
+        let known = processes.iter().copied().chain(late.map(Link::process));
         for (at, process) in known.enumerate() {
             if let Some(process) = process {
                 siblings.entry(process).or_default().push(at);

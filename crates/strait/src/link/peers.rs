@@ -123,7 +123,7 @@ const HEARING: Duration = Duration::from_millis(400);
 
 /// Adds the new link `link` to the list of all links of this process to other processes.
 pub(crate) fn note(link: &Arc<Link>) {
-    let listed = Listed { link: Arc::downgrade(link), directory: Arc::clone(link.shared_directory()) };
+    let listed = Listed { link: Arc::downgrade(link), directory: Arc::clone(&link.directory) };
     unpoisoned(all()).insert(link.number(), listed);
 }
 
@@ -136,7 +136,7 @@ thread_local! {
 /// Lists this link among the links that are being dropped. Only for tests.
 #[cfg(test)]
 pub(crate) fn list_as_dropped(link: &Link) {
-    let listed = Listed { link: Weak::new(), directory: Arc::clone(link.shared_directory()) };
+    let listed = Listed { link: Weak::new(), directory: Arc::clone(&link.directory) };
     unpoisoned(all()).insert(link.number(), listed);
 }
 

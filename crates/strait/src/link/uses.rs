@@ -170,11 +170,6 @@ impl Link {
         &*self.directory
     }
 
-    /// Returns the state of the lanes of this link, which the list of all links shares.
-    pub(super) fn shared_directory(&self) -> &Arc<dyn Directory> {
-        &self.directory
-    }
-
     #[inline]
     fn end_use(&self) {
         let others = |all: usize| (all > self.uses.in_transit.load(Ordering::Acquire) + 1).then(|| all - 1);
