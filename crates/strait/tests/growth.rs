@@ -1,8 +1,8 @@
 //! Processes that make, move, fill, fuse and drop objects at random, part after part. At the end of each part they drop
 //! everything. After the first two parts no process may hold more descriptors, mappings or memory than then.
 //!
-//! The test notices descriptors of dropped messages and ends that stay open, after a few parts. It does not notice single
-//! lanes that stay in use, because many lanes share a mapping: tests of their own are in `links`.
+//! The test notices descriptors of dropped messages and ends that stay open, after a few parts. It does not notice
+//! single lanes that stay in use, because many lanes share a mapping: tests of their own are in `links`.
 //!
 //! `STRAIT_GROWTH_SEEDS=7..20` plays these seeds instead of the few that are always played.
 

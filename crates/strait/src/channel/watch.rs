@@ -236,8 +236,8 @@ impl End {
     }
 
     /// Restores a member from [`End::take_member`], because the end stays in this process: the wait set polls the end
-    /// again. If another thread has added the end to a wait set meanwhile, such as the handler of a trap, that member is
-    /// taken out.
+    /// again. If another thread has added the end to a wait set meanwhile, such as the handler of a trap, that member
+    /// is taken out.
     pub(crate) fn put_member_back(&self, member: Arc<dyn Watcher>) {
         let other = unpoisoned(&self.member).replace(Box::new(member));
         self.in_set.store(true, Ordering::SeqCst);

@@ -218,8 +218,8 @@ fn pass_on_or_forget(
     let_go(all);
 }
 
-/// Moves the announcements over `link` to another reachable link to the same process, if there is such a link. Otherwise
-/// forgets the announcements. The destructor of `link` runs, and has received the remaining packets.
+/// Moves the announcements over `link` to another reachable link to the same process, if there is such a link.
+/// Otherwise forgets the announcements. The destructor of `link` runs, and has received the remaining packets.
 pub(crate) fn pass_on(link: &Link) {
     if link.process().is_some_and(|process| !peers::links_to(process).is_empty()) {
         return collect(Some(link));
