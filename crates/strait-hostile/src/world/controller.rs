@@ -125,6 +125,20 @@ fn what_is_open(process: u32) -> String {
     kinds.into_iter().map(|(name, count)| format!("{count} {name}")).collect::<Vec<_>>().join(", ")
 }
 
+/// Returns one line of text for each mapping of shared memory in the process, without the addresses.
+fn what_is_mapped(process: u32) -> String {
+    let maps = std::fs::read_to_string(format!("/proc/{process}/maps")).unwrap_or_default();
+    let describe = |line: &str| {
+        let mut fields = line.split_whitespace();
+        let (from, to) = fields.next()?.split_once('-')?;
+        let len = usize::from_str_radix(to, 16).ok()? - usize::from_str_radix(from, 16).ok()?;
+        let (protection, offset) = (fields.next()?, fields.next()?);
+        let name = line.split_once("/memfd:")?.1;
+        Some(format!("\n{len} bytes at {offset} of {name}, {protection}"))
+    };
+    maps.lines().filter_map(describe).collect()
+}
+
 /// Returns whether a thread waits for work that the kernel does for all processes. Before the thread sends sockets,
 /// the kernel may search for sockets that no process can receive any more. Before the table of descriptors becomes
 /// larger, the thread waits for a grace period. Before the thread seals memory, the kernel has each processor give up
@@ -589,11 +603,11 @@ impl<'a> Round<'a> {
             let delayed = delays.iter().map(|(thread, now)| now.saturating_sub(before(thread))).sum::<Duration>();
             let took = begun.elapsed();
             if took >= time + LATE + delayed + closing.min(SOON) {
-                let open = what_is_open(process);
+                let (open, mapped) = (what_is_open(process), what_is_mapped(process));
                 return Err(format!(
                     "{took:?} after the attacker's end, {delayed:?} of it without a processor and {closing:?} in \
                      closes by the kernel, the victim has {held:?}, \
-                     where {goal:?} was: {open}"
+                     where {goal:?} was: {open}{mapped}"
                 ));
             }
             std::thread::sleep(Duration::from_millis(1));
