@@ -14,7 +14,7 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::mailbox::{self, mailbox};
+use super::mailbox::{self, GoesOn, mailbox};
 use super::{Lane, Name};
 use crate::error::Error;
 use crate::link::InTransit;
@@ -151,6 +151,7 @@ pub(crate) struct Successor {
     usage: u32,
     /// Closes the end in the next lane, if the end never arrives in this process.
     close: fn(Lane),
+    goes_on: GoesOn,
     _in_transit: Option<InTransit>,
 }
 
@@ -345,16 +346,25 @@ impl Arena {
         let in_transit =
             InTransit::counted(!self.is_here(slot, side)).map(|in_transit| in_transit.with([Arc::clone(link)]));
         let (arena, name) = next;
-        let successor = Successor { arena, name, link: link.clone(), usage, close, _in_transit: in_transit };
+        let next_side = name.side_from(side);
+        let goes_on = GoesOn::note(
+            self.token(slot, usage, 1 - side, true),
+            arena.token(name.upright().slot, name.usage, 1 - next_side, true),
+        );
+        let successor = Successor { arena, name, link: link.clone(), usage, close, goes_on, _in_transit: in_transit };
         let mut successors = unpoisoned(&self.successors);
         if self.has_left(slot, usage, side) {
             return Some(successor);
         }
-        let old = successors.insert((slot, side), successor);
+        let mut old = successors.insert((slot, side), successor);
         let again = |new: &Successor, old: &Successor| new.name == old.name && Arc::ptr_eq(&new.arena, &old.arena);
         let is_again = old.as_ref().is_some_and(|old| again(&successors[&(slot, side)], old));
         drop(successors);
-        old.filter(|_| !is_again)
+        if let Some(Successor { goes_on, .. }) = old.take_if(|_| is_again) {
+            // The new entry has the same note.
+            std::mem::forget(goes_on);
+        }
+        old
     }
 
     /// Returns the locations, in this arena, of ends in transit to this process: ends with a next lane or sent handles

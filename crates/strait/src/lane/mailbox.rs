@@ -64,6 +64,9 @@ pub(crate) struct Mailbox {
     /// For each channel end in a parcel that reads a ring within this process, by the token of the ring: the token of
     /// the ring whose parcel holds the end.
     places: HashMap<u128, u128, BuildHasherDefault<TokenHasher>>,
+    /// For each end that will go on in another ring within this process, by the token of that ring: the token of the
+    /// ring that the end reads before.
+    earlier: HashMap<u128, u128, BuildHasherDefault<TokenHasher>>,
     /// The sizes of the values that lie here in committed messages.
     sizes: Sizes,
 }
@@ -150,6 +153,62 @@ impl Total {
     }
 }
 
+/// The mailbox's note that an end goes on in another ring. The note exists as long as this value. The value must be
+/// dropped without the lock of the mailbox.
+#[derive(Debug)]
+pub(crate) struct GoesOn(u128);
+
+impl GoesOn {
+    /// Notes that the end that reads the ring with the token `from` goes on in the ring with the token `to`.
+    pub(crate) fn note(from: u128, to: u128) -> Self {
+        mailbox().earlier.insert(to, from);
+        Self(to)
+    }
+}
+
+impl Drop for GoesOn {
+    fn drop(&mut self) {
+        mailbox().earlier.remove(&self.0);
+    }
+}
+
+/// The places of the ends in a message that is being sent within this process, taken before the message is staged. Drop
+/// gives the places up, unless the message was left in the mailbox. This value must be dropped without the lock of the
+/// mailbox.
+#[derive(Debug)]
+pub(crate) struct Places {
+    token: u128,
+    rings: Vec<u128>,
+}
+
+impl Places {
+    /// Takes places for the ends that read `rings`, in a message to the ring with this token. Returns `None` if these
+    /// ends and the message would form a cycle: the message would [lie within](Mailbox::lies_within) one of the ends.
+    pub(crate) fn take(token: u128, rings: Vec<u128>) -> Option<Self> {
+        if !rings.is_empty() {
+            let mut mailbox = mailbox();
+            if mailbox.lies_within(token, &rings) {
+                return None;
+            }
+            mailbox.place(token, &rings);
+        }
+        Some(Self { token, rings })
+    }
+
+    /// Returns the rings, for a parcel that keeps the places.
+    pub(crate) fn into_rings(mut self) -> Vec<u128> {
+        std::mem::take(&mut self.rings)
+    }
+}
+
+impl Drop for Places {
+    fn drop(&mut self) {
+        if !self.rings.is_empty() {
+            mailbox().give_up(self.token, &self.rings);
+        }
+    }
+}
+
 /// Locks the mailbox of this process, and returns the guard.
 pub(crate) fn mailbox() -> MutexGuard<'static, Mailbox> {
     static MAILBOX: PerProcess<Mutex<Mailbox>> = PerProcess::new(Mutex::default);
@@ -201,9 +260,7 @@ impl Mailbox {
         is_committed: bool,
     ) -> Option<Left> {
         let size = parcel.size();
-        for ring in &read_by_ends {
-            self.places.insert(*ring, token);
-        }
+        self.place(token, &read_by_ends);
         let left = Left { parcel, size, is_uncommitted: !is_committed, read_by_ends, _in_transit: in_transit };
         let old = self.parcels.insert((token, message), left);
         if let Some(old) = &old {
@@ -221,20 +278,33 @@ impl Mailbox {
     /// If such an end is sent in the message, no end is left to receive the message or the sent end: the two would hold
     /// each other for ever.
     pub(crate) fn lies_within(&self, token: u128, rings: &[u128]) -> bool {
-        let outer = std::iter::successors(Some(token), |ring| self.places.get(ring).copied());
-        // The search is bounded, because two sends at the same moment may have closed a cycle.
-        outer.take(self.places.len() + 1).any(|ring| rings.contains(&ring))
+        let outer = |ring: &u128| self.places.get(ring).or_else(|| self.earlier.get(ring)).copied();
+        // The search is bounded, because a value may have closed a cycle of which the mailbox knows a part.
+        let most = self.places.len() + self.earlier.len() + 1;
+        std::iter::successors(Some(token), outer).take(most).any(|ring| rings.contains(&ring))
     }
 
-    /// Takes back the notes of a removed parcel: the places of its ends, and its size if its message was committed.
-    fn uncount(&mut self, token: u128, left: &Left) {
-        for ring in &left.read_by_ends {
+    /// Notes that the ends that read `rings` lie in a message to the ring with this token.
+    fn place(&mut self, token: u128, rings: &[u128]) {
+        for ring in rings {
+            self.places.insert(*ring, token);
+        }
+    }
+
+    /// Takes back what [`place`](Self::place) has noted.
+    fn give_up(&mut self, token: u128, rings: &[u128]) {
+        for ring in rings {
             if let hash_map::Entry::Occupied(place) = self.places.entry(*ring)
                 && *place.get() == token
             {
                 place.remove();
             }
         }
+    }
+
+    /// Takes back the notes of a removed parcel: the places of its ends, and its size if its message was committed.
+    fn uncount(&mut self, token: u128, left: &Left) {
+        self.give_up(token, &left.read_by_ends);
         if !left.is_uncommitted {
             self.sizes.subtract(token, left.size);
         }
@@ -452,6 +522,10 @@ mod tests {
             assert!(mailbox.lies_within(1, &[8, within]), "{within}");
         }
         assert!(!mailbox.lies_within(1, &[9]) && !mailbox.lies_within(3, &[1, 2]));
+        // The end that reads ring 1 goes on in ring 4.
+        mailbox.earlier.insert(4, 1);
+        assert!(mailbox.lies_within(4, &[3]) && !mailbox.lies_within(4, &[9]));
+        mailbox.earlier.remove(&4);
         // Ends that lie in each other do not make the search endless.
         leave(&mut mailbox, 1, 7, &[3]);
         assert!(!mailbox.lies_within(1, &[8]));

@@ -23,7 +23,7 @@ use crate::channel::{Channel, End, Watcher};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
-use crate::lane::mailbox::mailbox;
+use crate::lane::mailbox::Places;
 use crate::link::{Amount, Attachments};
 use crate::os::memory;
 use crate::ring::{CELL, Header, RecordKind, longest_payload};
@@ -363,16 +363,16 @@ impl End {
             }
         }
         let rings = in_transit::rings_read_by(handles.iter().filter_map(Handle::as_end));
-        if !rings.is_empty() && mailbox().lies_within(tx.lane.token_out(), &rings) {
-            return Err(Error::OwnChannel);
-        }
+        // Taken before the message is staged: of two sends that would close a cycle together, the later one fails here.
+        let places = Places::take(tx.lane.token_out(), rings).ok_or(Error::OwnChannel)?;
         let count = handles.len();
         self.wait_for_quotas(tx, 0, 0, deadline)?;
         let header = |kind, len| Header::new(kind, len, count);
         self.stage_content(tx, content, len, None, header, Attachments::NOTHING, deadline)?;
         let in_transit = in_transit::of_handles(handles, tx.lane.is_other_here());
         let extras = MessageExtras::with_handles(std::mem::take(handles));
-        let Some((ended, left)) = self.commit_local(tx, extras, in_transit, rings, Amount::default()) else {
+        let Some((ended, left)) = self.commit_local(tx, extras, in_transit, places.into_rings(), Amount::default())
+        else {
             return Ok(());
         };
         *handles = left.map(|mut left| left.take_handles()).unwrap_or_default();

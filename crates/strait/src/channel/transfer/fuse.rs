@@ -247,11 +247,12 @@ fn join(one: &End, other: &End) -> Result<(), Error> {
 /// Does what [`join`] does, with the two near ends held. A prepended backlog that no far end will receive stays in the
 /// mailbox, for the caller to take.
 fn join_halves<'a>(near: &mut Half<'a>, far: &mut Half<'a>) -> Result<(), Error> {
-    for end in ends_in(near.rx.ends_in_backlog()).into_iter().chain(ends_in(far.rx.ends_in_backlog())) {
-        if end.is_other_end_of(&near.tx) || end.is_other_end_of(&far.tx) {
-            return Err(Error::OwnChannel);
-        }
+    let (of_near, of_far) = (ends_in(near.rx.ends_in_backlog()), ends_in(far.rx.ends_in_backlog()));
+    if of_near.iter().chain(&of_far).any(|end| end.is_other_end_of(&near.tx) || end.is_other_end_of(&far.tx)) {
+        return Err(Error::OwnChannel);
     }
+    near.check_for_cycle(&of_far)?;
+    far.check_for_cycle(&of_near)?;
     loop {
         near.take_new()?;
         far.take_new()?;
@@ -297,6 +298,16 @@ impl<'a> Half<'a> {
     fn of(end: &'a End) -> Result<Self, Error> {
         let (tx, rx) = (end.tx.lock(Deadline::NOW)?, end.rx.lock(Deadline::NOW)?);
         Ok(Self { end, tx, rx, tries: 0, descriptors: 0, unread: None })
+    }
+
+    /// Fails with [`Error::OwnChannel`] if the far end of this half lies in a message for one of `ends`: no end would be
+    /// left to receive the ends, which are in messages for the far end.
+    fn check_for_cycle(&self, ends: &[Arc<End>]) -> Result<(), Error> {
+        let rings = in_transit::rings_read_by(ends.iter());
+        let is_cycle = self.tx.lane.link().is_local()
+            && !rings.is_empty()
+            && mailbox::mailbox().lies_within(self.tx.lane.token_out(), &rings);
+        if is_cycle { Err(Error::OwnChannel) } else { Ok(()) }
     }
 
     /// Takes the prepended backlog out of the mailbox if its record was not committed, because the far end was closed

@@ -38,15 +38,24 @@ fn used_by(ends: impl Iterator<Item = Arc<End>>) -> Vec<Arc<Link>> {
     lanes.iter().flat_map(|lane| lane.links()).map(|link| Arc::clone(link)).collect()
 }
 
-/// Returns the tokens of the rings within this process read by these ends. Leaves out a ring that another process
-/// writes, whose token that process may have chosen, and an end whose receiving lock another thread holds.
+/// Returns the tokens of the rings within this process that these ends read, and those that ends in their backlogs
+/// read: whatever holds the former holds the latter. Leaves out a ring that another process writes, whose token that
+/// process may have chosen, and an end whose receiving lock another thread holds.
 pub(in crate::channel) fn rings_read_by<'a>(ends: impl Iterator<Item = &'a Arc<End>>) -> Vec<u128> {
-    let ring = |end: &Arc<End>| {
-        let rx = end.rx.lock(Deadline::NOW).ok()?;
-        let token = rx.lane.token_in();
-        rx.lane.link().is_local().then_some(token)
+    let mut rings = Vec::new();
+    let mut held = Vec::new();
+    let mut add = |end: &End, held: &mut Vec<Arc<End>>| {
+        let Ok(mut rx) = end.rx.lock(Deadline::NOW) else { return };
+        // The sending direction may have found lanes that the receiving direction has not come to yet.
+        let lanes = std::iter::successors(Some(&rx.lane), |lane| lane.found_next());
+        rings.extend(lanes.filter(|lane| lane.link().is_local()).map(|lane| lane.token_in()));
+        held.extend(rx.ends_in_backlog());
     };
-    ends.filter_map(ring).collect()
+    ends.for_each(|end| add(end, &mut held));
+    while let Some(end) = held.pop() {
+        add(&end, &mut held);
+    }
+    rings
 }
 
 /// Collects the links used by ends among the handles of a message to an end in this process. Such links do not count as
