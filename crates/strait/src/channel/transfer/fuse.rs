@@ -300,8 +300,8 @@ impl<'a> Half<'a> {
         Ok(Self { end, tx, rx, tries: 0, descriptors: 0, unread: None })
     }
 
-    /// Fails with [`Error::OwnChannel`] if the far end of this half lies in a message for one of `ends`: no end would be
-    /// left to receive the ends, which are in messages for the far end.
+    /// Fails with [`Error::OwnChannel`] if the far end of this half lies in a message for one of `ends`. The `ends` lie
+    /// in messages for the far end, so no end would be left to receive these messages.
     fn check_for_cycle(&self, ends: &[Arc<End>]) -> Result<(), Error> {
         let rings = in_transit::rings_read_by(ends.iter());
         let is_cycle = self.tx.lane.link().is_local()
