@@ -1,94 +1,54 @@
-//! Reuses the memory of arrays.
+//! Memory for the bytes of arrays and messages, used again.
 //!
-//! The kernel clears each page at a process's first access, which takes longer than copying a page. So the buffers of
-//! large arrays are retained, and reused once no array refers to them.
+//! The kernel clears each page at a process's first access, which takes longer than copying a page. So the memory of
+//! large arrays and large messages is kept.
 
 use std::cell::Cell;
-use std::sync::Mutex;
 
-use pyo3::ffi;
+use pyo3::exceptions::PyMemoryError;
 use pyo3::prelude::*;
 use pyo3::types::PyByteArray;
 
-use crate::sync::lock;
+use crate::memory::Memory;
+use crate::warm::{self, Warm};
 
-/// The least and the greatest size in bytes of a kept buffer.
-const KEPT: std::ops::RangeInclusive<usize> = 1 << 16..=4 << 20;
-/// The greatest number of kept buffers.
-const MOST: usize = 4;
-/// The greatest capacity of the kept memory of messages.
-const MOST_BYTES: usize = 8 << 20;
-
-static BUFFERS: Mutex<Vec<Py<PyByteArray>>> = Mutex::new(Vec::new());
+/// The least and the greatest capacity in bytes of the kept memory of messages.
+const KEPT: std::ops::RangeInclusive<usize> = warm::LEAST..=8 << 20;
 
 thread_local! {
     /// The memory of the last large message of this thread.
     static BYTES: Cell<Vec<u8>> = const { Cell::new(Vec::new()) };
 }
 
-/// Returns a buffer with these bytes and without another reference.
-pub(crate) fn filled<'py>(py: Python<'py>, bytes: &[u8]) -> Bound<'py, PyByteArray> {
-    match kept(py, bytes.len()) {
-        Some(buffer) => {
-            // SAFETY: only this function refers to the buffer, and no Python code runs meanwhile.
-            #[allow(unsafe_code)]
-            unsafe {
-                buffer.as_bytes_mut().copy_from_slice(bytes);
-            }
-            buffer
-        }
-        None => keep(PyByteArray::new(py, bytes)),
+/// Returns a writable buffer of `size` bytes, to which no other object refers. `fill` writes all bytes; the bytes are
+/// of an earlier array before. The interpreter lock is free meanwhile if there are many bytes.
+pub(crate) fn filled<'py>(
+    py: Python<'py>,
+    size: usize,
+    fill: impl FnOnce(&mut [u8]) + Send,
+) -> PyResult<Bound<'py, PyAny>> {
+    if size < warm::LEAST {
+        let buffer = PyByteArray::new_with(py, size, |bytes| {
+            fill(bytes);
+            Ok(())
+        });
+        return Ok(buffer?.into_any());
     }
+    of(py, py.detach(|| Warm::filled(size, fill)))
 }
 
 /// Returns a buffer of `size` zeros, to which no other object refers.
 #[pyfunction]
-pub(crate) fn zeroed(py: Python<'_>, size: usize) -> PyResult<Bound<'_, PyByteArray>> {
-    match kept(py, size) {
-        Some(buffer) => {
-            // SAFETY: only this function refers to the buffer, and no Python code runs meanwhile.
-            #[allow(unsafe_code)]
-            unsafe {
-                buffer.as_bytes_mut().fill(0);
-            }
-            Ok(buffer)
-        }
-        None => Ok(keep(PyByteArray::new_with(py, size, |_| Ok(()))?)),
+pub(crate) fn zeroed(py: Python<'_>, size: usize) -> PyResult<Bound<'_, PyAny>> {
+    if size < warm::LEAST {
+        return Ok(PyByteArray::new_with(py, size, |_| Ok(()))?.into_any());
     }
+    of(py, py.detach(|| Warm::zeroed(size)))
 }
 
-/// Returns a retained buffer of this size without any reference.
-fn kept(py: Python<'_>, size: usize) -> Option<Bound<'_, PyByteArray>> {
-    if !KEPT.contains(&size) {
-        return None;
-    }
-    let buffers = lock(&BUFFERS);
-    let unused = buffers.iter().find(|buffer| is_unused(buffer) && buffer.bind(py).len() == size)?;
-    // The new reference is made under the lock, so that no other thread takes the buffer too.
-    Some(unused.bind(py).clone())
-}
-
-/// Returns whether only the list of kept buffers refers to a buffer. Then no other thread can make a new reference.
-fn is_unused(buffer: &Py<PyByteArray>) -> bool {
-    // SAFETY: the object is alive, since the list refers to it.
-    #[allow(unsafe_code)]
-    let references = unsafe { ffi::Py_REFCNT(buffer.as_ptr()) };
-    references == 1
-}
-
-/// Retains a new buffer for later. If all places are taken, replaces the oldest unused buffer.
-fn keep(buffer: Bound<'_, PyByteArray>) -> Bound<'_, PyByteArray> {
-    if KEPT.contains(&buffer.len()) {
-        let mut buffers = lock(&BUFFERS);
-        let unused = if buffers.len() < MOST { None } else { buffers.iter().position(is_unused) };
-        let dropped = unused.map(|unused| buffers.remove(unused));
-        if buffers.len() < MOST {
-            buffers.push(buffer.clone().unbind());
-        }
-        drop(buffers);
-        drop(dropped);
-    }
-    buffer
+fn of(py: Python<'_>, warm: Option<Warm>) -> PyResult<Bound<'_, PyAny>> {
+    let warm = warm.ok_or_else(|| PyMemoryError::new_err("there is no memory for an array"))?;
+    Ok(Bound::new(py, Memory::warm(warm))?.into_any())
 }
 
 /// Returns empty memory for the bytes of a message.
@@ -98,7 +58,7 @@ pub(crate) fn bytes() -> Vec<u8> {
 
 /// If the memory of a message is large, retains it for the next message of this thread.
 pub(crate) fn give_back(mut bytes: Vec<u8>) {
-    if (*KEPT.start()..=MOST_BYTES).contains(&bytes.capacity()) {
+    if KEPT.contains(&bytes.capacity()) {
         bytes.clear();
         BYTES.set(bytes);
     }

@@ -1,14 +1,15 @@
 //! Calls: requests and replies over a connection.
 
+use std::io::IoSlice;
 use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use strait::Error;
 use strait::call::{CallCounters, CallEnd, CallError, CallOptions};
-use strait::{Error, Outgoing};
 
 use crate::codec::Settings;
-use crate::connection::Connection;
+use crate::connection::{Connection, outgoing};
 use crate::errors;
 use crate::handles::{self, Carrier};
 use crate::message::{Message, Peer};
@@ -60,12 +61,18 @@ impl Caller {
         lock(&self.end).clone().ok_or_else(|| closed(py))
     }
 
-    fn make(&self, py: Python<'_>, bytes: &[u8], carriers: &[Carrier], timeout: Timeout) -> PyResult<strait::Message> {
+    fn make(
+        &self,
+        py: Python<'_>,
+        parts: &[IoSlice<'_>],
+        carriers: &[Carrier],
+        timeout: Timeout,
+    ) -> PyResult<strait::Message> {
         let end = self.get(py)?;
         let mut kept = handles::take_all(py, carriers)?;
         // The request is sent once; the reply is awaited in several attempts, between which signal handlers run.
         let begun = waiting::wait(py, timeout, |deadline| {
-            let outgoing = Outgoing::new(bytes).handles(std::mem::take(&mut kept));
+            let outgoing = outgoing(parts).handles(std::mem::take(&mut kept));
             match end.begin_call(outgoing, deadline) {
                 Err(CallError::NotSent(failed))
                     if matches!(failed.error, Error::WouldBlock | Error::TimedOut | Error::Signalled) =>
@@ -144,7 +151,7 @@ impl Caller {
         let timeout = Timeout::of(timeout)?;
         self.get(py)?;
         let encoded = self.settings.encode(obj)?;
-        let reply = self.make(py, &encoded.bytes, &encoded.carriers, timeout)?;
+        let reply = self.make(py, &encoded.parts(), &encoded.carriers, timeout)?;
         self.settings.decode(py, reply, true)
     }
 
@@ -160,7 +167,7 @@ impl Caller {
         let timeout = Timeout::of(timeout)?;
         let data = crate::connection::steady(data)?;
         let carriers = handles.map_or(Ok(Vec::new()), handles::carriers)?;
-        Ok(Message::new(py, self.make(py, data.as_bytes(), &carriers, timeout)?))
+        Ok(Message::new(py, self.make(py, &[IoSlice::new(data.as_bytes())], &carriers, timeout)?))
     }
 
     /// Returns the next request of the other side; waits for it until the timeout.
@@ -245,7 +252,7 @@ impl Request {
         message.ok_or_else(|| errors::named(py, "Closed", "this request was read or answered before".to_owned()))
     }
 
-    fn answer(&self, py: Python<'_>, bytes: &[u8], carriers: &[Carrier], timeout: Timeout) -> PyResult<()> {
+    fn answer(&self, py: Python<'_>, parts: &[IoSlice<'_>], carriers: &[Carrier], timeout: Timeout) -> PyResult<()> {
         let Some((message, mut replier)) = lock(&self.request).take() else {
             return Err(errors::named(py, "Closed", "this request was answered before".to_owned()));
         };
@@ -257,7 +264,7 @@ impl Request {
             }
         };
         let sent = waiting::wait(py, timeout, |deadline| {
-            let outgoing = Outgoing::new(bytes).handles(std::mem::take(&mut kept));
+            let outgoing = outgoing(parts).handles(std::mem::take(&mut kept));
             replier.reply(outgoing, deadline).map_err(|failed| {
                 kept = failed.handles;
                 failed.error
@@ -289,7 +296,7 @@ impl Request {
     fn reply(&self, py: Python<'_>, obj: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<()> {
         let timeout = Timeout::of(timeout)?;
         let encoded = self.settings.encode(obj)?;
-        self.answer(py, &encoded.bytes, &encoded.carriers, timeout)
+        self.answer(py, &encoded.parts(), &encoded.carriers, timeout)
     }
 
     /// Replies with bytes and handles.
@@ -304,7 +311,7 @@ impl Request {
         let timeout = Timeout::of(timeout)?;
         let data = crate::connection::steady(data)?;
         let carriers = handles.map_or(Ok(Vec::new()), handles::carriers)?;
-        self.answer(py, data.as_bytes(), &carriers, timeout)
+        self.answer(py, &[IoSlice::new(data.as_bytes())], &carriers, timeout)
     }
 
     /// Whether the caller does not wait for a reply any more.

@@ -6,10 +6,12 @@
 mod array;
 mod decoder;
 mod encoder;
+mod source;
 
 use pyo3::exceptions::PyTypeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use strait::view::InPlace;
 
 use crate::errors;
 use crate::handles;
@@ -17,6 +19,7 @@ use crate::message::Message;
 
 pub(crate) use decoder::{Mode, decode};
 pub(crate) use encoder::{Encoded, encode};
+pub(crate) use source::{Source, Viewed};
 
 /// The greatest depth of lists, dictionaries and sets in each other.
 const MAX_DEPTH: usize = 64;
@@ -60,9 +63,9 @@ mod extension {
 /// Returns the bytes of an object without handles in the codec `plain`.
 #[pyfunction]
 pub(crate) fn dumps<'py>(obj: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
-    let Encoded { bytes, carriers, .. } = encode(obj, 0)?;
-    if carriers.is_empty() {
-        return Ok(PyBytes::new(obj.py(), &bytes));
+    let encoded = encode(obj, 0, usize::MAX)?;
+    if encoded.carriers.is_empty() {
+        return encoded.whole(obj.py());
     }
     Err(crate::errors::named(obj.py(), "NotPlain", "handles travel in messages only: use Connection.send".to_owned()))
 }
@@ -70,7 +73,7 @@ pub(crate) fn dumps<'py>(obj: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes
 /// Returns the object of bytes made by `dumps`.
 #[pyfunction]
 pub(crate) fn loads(py: Python<'_>, data: &[u8]) -> PyResult<Py<PyAny>> {
-    decode(py, data, Vec::new(), Mode::default())
+    decode(py, Source::of_bytes(data), Vec::new(), Mode::default())
 }
 
 /// How a connection carries objects.
@@ -78,13 +81,16 @@ pub(crate) fn loads(py: Python<'_>, data: &[u8]) -> PyResult<Py<PyAny>> {
 pub(crate) struct Settings {
     /// Whether the peer may write to the memory of arrays of this process.
     pub(crate) trust: bool,
+    /// The number of bytes of the longest message, if the program has set it.
+    pub(crate) max_message: Option<usize>,
     /// The codec of the program; `None` stands for `plain`.
     codec: Option<Py<PyAny>>,
 }
 
 impl Settings {
     pub(crate) fn clone_ref(&self, py: Python<'_>) -> Self {
-        Self { trust: self.trust, codec: self.codec.as_ref().map(|codec| codec.clone_ref(py)) }
+        let Self { trust, max_message, .. } = *self;
+        Self { trust, max_message, codec: self.codec.as_ref().map(|codec| codec.clone_ref(py)) }
     }
 
     /// Sets the codec: `None` or `strait.codec.plain`, or an object with the methods `dumps` and `loads`.
@@ -116,12 +122,14 @@ impl Settings {
 
     /// Returns the message of an object.
     pub(crate) fn encode(&self, object: &Bound<'_, PyAny>) -> PyResult<Encoded> {
-        let Some(codec) = &self.codec else { return encode(object, MAX_REGIONS) };
+        let Some(codec) = &self.codec else {
+            return encode(object, MAX_REGIONS, self.max_message.unwrap_or(usize::MAX));
+        };
         let dumped = codec.bind(object.py()).call_method1("dumps", (object,))?;
         let (bytes, objects): (Bound<'_, PyAny>, Bound<'_, PyAny>) = dumped.extract()?;
         let bytes = crate::connection::steady(&bytes)?.as_bytes().to_owned();
         let carriers = handles::carriers(&objects)?;
-        Ok(Encoded { bytes, carriers, copied: 0 })
+        Ok(Encoded::of_bytes(bytes, carriers))
     }
 
     /// Returns whether the codec is `plain`.
@@ -134,7 +142,7 @@ impl Settings {
         if self.skips(py, bytes)? {
             return Ok(None);
         }
-        decode(py, bytes, Vec::new(), Mode { trust: self.trust, writable }).map(Some)
+        decode(py, Source::of_bytes(bytes), Vec::new(), Mode { trust: self.trust, writable }).map(Some)
     }
 
     /// Returns whether a message is the first message of a typed channel of `strait-typed`, without an object. The
@@ -172,12 +180,26 @@ impl Settings {
         Err(errors::named(py, "Malformed", text))
     }
 
+    /// Returns the object of a message in the codec `plain` that lies in memory that the peer can change; `None` for a
+    /// first message.
+    pub(crate) fn decode_view(&self, py: Python<'_>, view: InPlace<'_>, writable: bool) -> PyResult<Option<Py<PyAny>>> {
+        let viewed = Viewed::new(view);
+        let mut source = Source::of_view(&viewed);
+        if let Some(first) = source.peek(py, FIRST_FIXED)?
+            && self.skips(py, first)?
+        {
+            return Ok(None);
+        }
+        let handles = viewed.take_handles(py)?;
+        decode(py, source, handles, Mode { trust: self.trust, writable }).map(Some)
+    }
+
     /// Returns the object of a message. The arrays of the object are writable, or read-only.
     pub(crate) fn decode(&self, py: Python<'_>, mut message: strait::Message, writable: bool) -> PyResult<Py<PyAny>> {
         if let Some(codec) = &self.codec {
             return Ok(codec.bind(py).call_method1("loads", (Message::new(py, message),))?.unbind());
         }
         let handles = message.take_handles().map_err(|error| errors::raise(py, error))?;
-        decode(py, message.bytes(), handles, Mode { trust: self.trust, writable })
+        decode(py, Source::of_bytes(message.bytes()), handles, Mode { trust: self.trust, writable })
     }
 }

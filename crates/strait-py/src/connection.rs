@@ -12,6 +12,7 @@ use strait::quota::Reported;
 use strait::{Channel, Deadline, Error, Handle, Outgoing};
 
 use crate::codec::{self, Settings};
+use crate::errors;
 use crate::handles::{self, Carrier};
 use crate::held::Held;
 use crate::message::{Message, Peer};
@@ -20,7 +21,6 @@ use crate::sync::lock;
 use crate::unopened::{OpenError, Unopened};
 use crate::waiting::{self, Timeout};
 use crate::watch::Watch;
-use crate::{buffers, errors};
 
 /// The maximum number of further messages received by one call.
 const MOST_AT_ONCE: usize = 1 << 16;
@@ -226,11 +226,7 @@ impl Connection {
         }
         let mut kept = handles::take_all(py, carriers)?;
         let sent = waiting::wait(py, timeout, |deadline| {
-            let outgoing = match parts {
-                [whole] => Outgoing::new(whole),
-                parts => Outgoing::vectored(parts),
-            };
-            let outgoing = outgoing.handles(std::mem::take(&mut kept));
+            let outgoing = outgoing(parts).handles(std::mem::take(&mut kept));
             channel.send_by(outgoing, deadline).map_err(|failed| {
                 kept = failed.handles;
                 failed.error
@@ -263,6 +259,26 @@ impl Connection {
         take(&buffer[..len])
     }
 
+    /// Receives an object; returns `None` for a first message. The bytes of a long message are decoded where the peer
+    /// has put them.
+    fn receive_object(&self, py: Python<'_>, timeout: Timeout, writable: bool) -> PyResult<Option<Py<PyAny>>> {
+        if !self.settings.is_plain() {
+            let message = self.receive(py, timeout)?;
+            let skips = self.settings.skips(py, message.bytes())?;
+            return if skips { Ok(None) } else { self.settings.decode(py, message, writable).map(Some) };
+        }
+        self.check_readable()?;
+        let channel = self.channel(py)?;
+        let mut message = strait::Message::new();
+        let received = waiting::wait(py, timeout, |deadline| channel.recv_message_or_view(&mut message, deadline));
+        self.settle(py);
+        match received?.map_err(|error| self.failed(py, &channel, error))? {
+            Some(view) => self.settings.decode_view(py, view, writable),
+            None if self.settings.skips(py, message.bytes())? => Ok(None),
+            None => self.settings.decode(py, message, writable).map(Some),
+        }
+    }
+
     fn receive(&self, py: Python<'_>, timeout: Timeout) -> PyResult<strait::Message> {
         self.check_readable()?;
         let channel = self.channel(py)?;
@@ -282,6 +298,14 @@ impl Connection {
         channel.put_back([message]).map_err(|error| self.failed(py, &channel, error.into()))?;
         self.settle(py);
         Err(errors::raise(py, Error::BufferTooSmall { needed }))
+    }
+}
+
+/// Returns a message with the bytes of all parts.
+pub(crate) fn outgoing<'a>(parts: &'a [IoSlice<'a>]) -> Outgoing<'a> {
+    match parts {
+        [whole] => Outgoing::new(whole),
+        parts => Outgoing::vectored(parts),
     }
 }
 
@@ -323,8 +347,8 @@ impl Connection {
         self.channel(py)?;
         let encoded = self.settings.encode(obj)?;
         self.copied.fetch_add(encoded.copied, Ordering::Relaxed);
-        let sent = self.send_with(py, &encoded.bytes, &encoded.carriers, timeout);
-        buffers::give_back(encoded.bytes);
+        let sent = self.send_parts(py, &encoded.parts(), &encoded.carriers, timeout);
+        encoded.give_back();
         sent
     }
 
@@ -338,9 +362,8 @@ impl Connection {
             return Ok(object);
         }
         for _ in 0..codec::MOST_FIRST {
-            let message = self.receive(py, timeout)?;
-            if !self.settings.skips(py, message.bytes())? {
-                return self.settings.decode(py, message, writable);
+            if let Some(object) = self.receive_object(py, timeout, writable)? {
+                return Ok(object);
             }
         }
         Err(codec::too_many_first(py))
@@ -420,17 +443,18 @@ impl Connection {
         Ok(all.iter().map(|message| PyBytes::new(py, message.bytes())).collect())
     }
 
-    /// Returns memory of `nbytes` bytes to fill in place and send. With `dtype`, the memory is an array of `nbytes`
-    /// bytes, and is sent as an object without a copy.
-    #[pyo3(signature = (nbytes, dtype=None))]
+    /// Returns memory of `nbytes` zeros to fill in place and send. With `dtype`, the memory is an array of `nbytes`
+    /// bytes, and is sent as an object; `seal` is as of `strait.empty`.
+    #[pyo3(signature = (nbytes, dtype=None, *, seal=false))]
     fn reserve<'py>(
         slf: &Bound<'py, Self>,
         nbytes: usize,
         dtype: Option<&Bound<'py, PyAny>>,
+        seal: bool,
     ) -> PyResult<Bound<'py, PyAny>> {
         slf.get().check_writable()?;
         slf.get().channel(slf.py())?;
-        slf.py().import("strait._arrays")?.getattr("Reservation")?.call1((slf, nbytes, dtype))
+        slf.py().import("strait._arrays")?.getattr("Reservation")?.call1((slf, nbytes, dtype, seal))
     }
 
     /// Ends the waits of other threads on this end, until `resume`: waiting calls, and later calls that would have to

@@ -25,6 +25,7 @@ mod task_objects;
 mod tasks;
 mod unopened;
 mod waiting;
+mod warm;
 mod watch;
 
 /// The module `strait._native`.

@@ -14,6 +14,7 @@ use strait::region::{Access, RegionCopy, RegionError, RegionMap, RegionOptions, 
 use crate::errors;
 use crate::region::Region;
 use crate::sync::lock;
+use crate::warm::Warm;
 
 /// The memory of an array, as a buffer. Unless the program asks for shared memory, only this process can write to the
 /// memory. `Memory(size)` makes memory of zeros, to be sealed into a region without a copy.
@@ -31,6 +32,8 @@ pub(crate) struct Memory {
 enum Held {
     /// Memory of process `pid` alone.
     Filling { writer: RegionWriter, pid: u32 },
+    /// Memory of this process alone, never in a region. Held for its drop.
+    Warm { _warm: Warm },
     /// A private copy of a sealed region. Held for its drop.
     Private { _copy: RegionCopy },
     /// An unchangeable, sealed region, from `offset` on. The view is held for its drop.
@@ -42,7 +45,13 @@ enum Held {
 }
 
 impl Memory {
-    /// Makes the memory of a received array.
+    /// Makes the memory of an array whose bytes are, or were, in a message.
+    pub(crate) fn warm(warm: Warm) -> Self {
+        let (base, len) = (AtomicPtr::new(warm.base()), warm.len());
+        Self { base, len, readonly: false, held: Mutex::new(Held::Warm { _warm: warm }) }
+    }
+
+    /// Makes the memory of a received array in a sealed region.
     pub(crate) fn private(mut copy: RegionCopy) -> Self {
         let (base, len) = (AtomicPtr::new(copy.as_mut_ptr()), copy.len());
         Self { base, len, readonly: false, held: Mutex::new(Held::Private { _copy: copy }) }

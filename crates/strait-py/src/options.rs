@@ -16,7 +16,12 @@ pub(crate) fn all(keywords: Option<&Bound<'_, PyDict>>) -> PyResult<(Options, Se
         match name.cast::<PyString>()?.to_str()? {
             "trust" => settings.trust = value.extract()?,
             "codec" => settings.set_codec(&value)?,
-            name => options = with(options, name, &value)?,
+            name => {
+                options = with(options, name, &value)?;
+                if name == "max_message" {
+                    settings.max_message = Some(value.extract()?);
+                }
+            }
         }
     }
     Ok((options, settings))

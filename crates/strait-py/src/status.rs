@@ -9,6 +9,7 @@ use pyo3::types::PyDict;
 use strait::quota::{self, Resource};
 
 use crate::sync::lock;
+use crate::warm;
 
 /// The receivable messages of a connection, and whether there is room to send.
 #[pyclass(frozen, get_all, module = "strait")]
@@ -139,10 +140,10 @@ pub(crate) fn pool_held() -> usize {
     quota::pool_held()
 }
 
-/// Gives back all unused memory kept by this process for large messages. Returns the number of bytes given back.
+/// Gives back all unused memory kept by this process for large messages and arrays. Returns the number of bytes given back.
 #[pyfunction]
 pub(crate) fn trim(py: Python<'_>) -> usize {
-    py.detach(quota::trim)
+    py.detach(|| quota::trim() + warm::trim())
 }
 
 /// Returns a text that lives as long as the process: the library keeps the reasons of reports. Of a program that gives

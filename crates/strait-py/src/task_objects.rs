@@ -7,13 +7,13 @@ use std::task::{Context, Poll, Waker};
 
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
+use strait::Error;
 use strait::call::{CallEnd, CallError};
 use strait::task::{AsyncCallEnd, AsyncConsumer, AsyncProducer};
-use strait::{Error, Outgoing};
 
 use crate::calls::{self, Request};
-use crate::codec::{Encoded, Settings};
-use crate::connection::{self, Connection};
+use crate::codec::Settings;
+use crate::connection::{self, Connection, outgoing};
 use crate::errors;
 use crate::handles::{self, Carrier};
 use crate::held::{Slot, closed};
@@ -168,11 +168,12 @@ impl AsyncCaller {
     /// Begins a call with an object. `callback` is called when another attempt to take the reply is worthwhile.
     fn begin(&self, py: Python<'_>, obj: &Bound<'_, PyAny>, callback: Py<PyAny>) -> PyResult<AsyncCall> {
         let end = self.end.get(py)?;
-        let Encoded { bytes, carriers, .. } = self.settings.encode(obj)?;
+        let mut encoded = self.settings.encode(obj)?;
+        let carriers = std::mem::take(&mut encoded.carriers);
         let handles = handles::take_all(py, &carriers)?;
         let call = async move {
-            let outgoing = Outgoing::new(&bytes).handles(handles);
-            end.call(outgoing).await
+            let parts = encoded.parts();
+            end.call(outgoing(&parts).handles(handles)).await
         };
         let state = Mutex::new(Some((Box::pin(call) as Call, carriers)));
         Ok(AsyncCall { state, waker: waker(callback), settings: self.settings.clone_ref(py) })

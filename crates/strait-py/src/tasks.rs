@@ -11,10 +11,10 @@ use std::time::{Duration, Instant};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use strait::task::AsyncChannel;
-use strait::{Channel, Error, Outgoing};
+use strait::{Channel, Deadline, Error};
 
 use crate::connection::{self, Connection};
-use crate::handles::{self, Carrier};
+use crate::handles;
 use crate::held::{Held, Slot};
 use crate::message::Peer;
 use crate::{codec, errors};
@@ -64,8 +64,7 @@ impl Reactor {
 /// A message to send, possibly in several attempts.
 #[pyclass(frozen, module = "strait")]
 pub(crate) struct Draft {
-    bytes: Vec<u8>,
-    carriers: Vec<Carrier>,
+    encoded: codec::Encoded,
 }
 
 #[pymethods]
@@ -75,7 +74,8 @@ impl Draft {
     #[pyo3(signature = (data, handles=None))]
     fn of_bytes(data: &Bound<'_, PyAny>, handles: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
         let bytes = connection::steady(data)?.as_bytes().to_owned();
-        Ok(Self { bytes, carriers: handles.map_or(Ok(Vec::new()), handles::carriers)? })
+        let carriers = handles.map_or(Ok(Vec::new()), handles::carriers)?;
+        Ok(Self { encoded: codec::Encoded::of_bytes(bytes, carriers) })
     }
 }
 
@@ -136,19 +136,46 @@ impl AsyncEnd {
         self.in_vain.store(if found { 0 } else { in_vain.wrapping_add(1) }, Ordering::Relaxed);
     }
 
-    fn received(&self, py: Python<'_>, looks: bool) -> PyResult<Option<strait::Message>> {
-        let channel = self.channel.get(py)?;
+    /// Receives by `receive`, which must not wait; returns `None` if there is nothing.
+    fn received<'a, T>(
+        &self,
+        py: Python<'_>,
+        channel: &'a AsyncChannel,
+        looks: bool,
+        mut receive: impl FnMut(&'a Channel) -> Result<T, Error>,
+    ) -> PyResult<Option<T>> {
         if looks {
-            match channel.get_ref().try_recv() {
-                Err(Error::WouldBlock) => self.look(py, &channel),
-                Ok(message) => return Ok(Some(message)),
-                Err(error) => return Err(Self::failed(py, &channel, error)),
+            match receive(channel.get_ref()) {
+                Err(Error::WouldBlock) => self.look(py, channel),
+                Ok(received) => return Ok(Some(received)),
+                Err(error) => return Err(Self::failed(py, channel, error)),
             }
         }
-        match channel.poll_recv(&mut Context::from_waker(&self.waker)) {
+        let receiving = pin!(channel.recv_with(receive));
+        match receiving.poll(&mut Context::from_waker(&self.waker)) {
             Poll::Pending => Ok(None),
-            Poll::Ready(Ok(message)) => Ok(Some(message)),
-            Poll::Ready(Err(error)) => Err(Self::failed(py, &channel, error)),
+            Poll::Ready(Ok(received)) => Ok(Some(received)),
+            Poll::Ready(Err(error)) => Err(Self::failed(py, channel, error)),
+        }
+    }
+
+    /// Receives an object: `Some(None)` for a first message, and `None` if there is nothing.
+    fn received_object(&self, py: Python<'_>, looks: bool) -> PyResult<Option<Option<Py<PyAny>>>> {
+        let channel = self.channel.get(py)?;
+        let mut message = strait::Message::new();
+        let is_plain = self.settings.is_plain();
+        let received = self.received(py, &channel, looks, |channel| {
+            if is_plain {
+                channel.recv_message_or_view(&mut message, Deadline::NOW)
+            } else {
+                channel.recv_message(&mut message, Deadline::NOW).map(|()| None)
+            }
+        });
+        match received? {
+            None => Ok(None),
+            Some(Some(view)) => self.settings.decode_view(py, view, true).map(Some),
+            Some(None) if self.settings.skips(py, message.bytes())? => Ok(Some(None)),
+            Some(None) => Ok(Some(Some(self.settings.decode(py, message, true)?))),
         }
     }
 }
@@ -180,9 +207,10 @@ impl AsyncEnd {
     #[pyo3(signature = (looks=false))]
     fn poll_recv(&self, py: Python<'_>, looks: bool) -> PyResult<Option<(Py<PyAny>,)>> {
         for _ in 0..codec::MOST_FIRST {
-            let Some(message) = self.received(py, looks)? else { return Ok(None) };
-            if !self.settings.skips(py, message.bytes())? {
-                return Ok(Some((self.settings.decode(py, message, true)?,)));
+            match self.received_object(py, looks)? {
+                None => return Ok(None),
+                Some(None) => {}
+                Some(Some(object)) => return Ok(Some((object,))),
             }
         }
         Err(codec::too_many_first(py))
@@ -192,23 +220,25 @@ impl AsyncEnd {
     /// microseconds.
     #[pyo3(signature = (looks=false))]
     fn poll_recv_bytes<'py>(&self, py: Python<'py>, looks: bool) -> PyResult<Option<Bound<'py, PyBytes>>> {
-        Ok(self.received(py, looks)?.map(|message| PyBytes::new(py, message.bytes())))
+        let channel = self.channel.get(py)?;
+        let message = self.received(py, &channel, looks, Channel::try_recv)?;
+        Ok(message.map(|message| PyBytes::new(py, message.bytes())))
     }
 
     /// Makes the message of an object in the codec of the connection.
     fn draft(&self, obj: &Bound<'_, PyAny>) -> PyResult<Draft> {
-        let codec::Encoded { bytes, carriers, .. } = self.settings.encode(obj)?;
-        Ok(Draft { bytes, carriers })
+        Ok(Draft { encoded: self.settings.encode(obj)? })
     }
 
     /// Sends a message; returns `False` if there is no room.
     fn poll_send(&self, py: Python<'_>, draft: &Bound<'_, Draft>) -> PyResult<bool> {
         let channel = self.channel.get(py)?;
-        let Draft { bytes, carriers } = draft.get();
+        let encoded = &draft.get().encoded;
+        let (parts, carriers) = (encoded.parts(), &encoded.carriers);
         let mut kept = handles::take_all(py, carriers)?;
         let sent = {
             let sending = pin!(channel.send_with(|channel| {
-                let outgoing = Outgoing::new(bytes.as_slice()).handles(std::mem::take(&mut kept));
+                let outgoing = connection::outgoing(&parts).handles(std::mem::take(&mut kept));
                 channel.try_send(outgoing).map_err(|failed| {
                     kept = failed.handles;
                     failed.error

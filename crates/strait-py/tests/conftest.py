@@ -79,5 +79,5 @@ def is_open(descriptor):
 
 @pytest.fixture
 def regions(monkeypatch):
-    """Arrays above 64 KiB travel in regions, as those above 4 MiB do without this fixture."""
+    """Arrays above 64 KiB travel in regions, as those above 64 MiB do without this fixture."""
     monkeypatch.setattr("strait._arrays.COPIED", 0)

@@ -131,8 +131,8 @@ HOSTILE = """
 import ctypes, random, sys, threading, time
 import numpy, strait
 up = strait.parent()
-size = 7000
-indices = numpy.zeros(size, "i8")
+# The bytes of a message in the ring, and of messages in memory of their own.
+arrays = [numpy.zeros(size, "i8") for size in (7000, 200_000)]
 stop = time.monotonic() + float(sys.argv[1])
 def flip():
     # All memory that this process shares with its peer.
@@ -153,7 +153,7 @@ def flip():
 threading.Thread(target=flip, daemon=True).start()
 while time.monotonic() < stop:
     try:
-        up.send(indices, timeout=1)
+        up.send(random.choice(arrays), timeout=1)
     except strait.TimedOut:
         pass
     except strait.StraitError:

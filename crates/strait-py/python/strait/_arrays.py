@@ -21,10 +21,12 @@ if TYPE_CHECKING:
 
 INLINE = 1 << 16
 """The size in bytes up to which any array travels in the bytes of its message."""
-COPIED = 4 << 20
-"""The size up to which NumPy arrays and tensors do so, as long as the message has fewer bytes than this. Both sides use
-the memory for their bytes again and again, which is quicker than a region for each array: the kernel clears each page of
-a new region."""
+HEAD = 1 << 10
+"""Enough bytes for what a message has of an array besides the bytes of the array."""
+COPIED = 64 << 20
+"""The size up to which NumPy arrays and tensors do so, as long as the bytes of the message are no more than this. Both
+sides use the memory for these bytes again and again, which is quicker than a region for each array: the kernel clears
+each page of a new region."""
 
 _KINDS = frozenset("biufcmMSUV")
 _DIMENSIONS = 32
@@ -110,12 +112,18 @@ class Array:
 
 
 def empty(
-    shape: int | tuple[int, ...], dtype: numpy.typing.DTypeLike = "f8", *, order: str = "C", huge_pages: bool = False
+    shape: int | tuple[int, ...],
+    dtype: numpy.typing.DTypeLike = "f8",
+    *,
+    order: str = "C",
+    huge_pages: bool = False,
+    seal: bool = False,
 ) -> numpy.ndarray[Any, Any]:
-    """Returns a NumPy array of zeros. The first `send` of the array makes no copy.
+    """Returns a NumPy array of zeros, in memory that is used again, for a `send`.
 
-    `send` seals the memory in place. The array stays valid and writable, but later writes to the array are private to
-    this process.
+    With `seal` or `huge_pages`, and for arrays above 64 MiB, the first `send` of the array makes no copy, but seals the
+    memory in place. The array stays valid and writable, but later writes to the array are private to this process. Such
+    an array needs least memory, since sender and receiver have one; most arrays are sent faster by copies.
     """
     import numpy
 
@@ -125,7 +133,8 @@ def empty(
     template = numpy.broadcast_to(numpy.empty((), dtype), shape)
     if template.nbytes == 0:
         return numpy.empty(shape, dtype, order=_order(order))
-    memory: Any = zeroed(template.nbytes) if template.nbytes <= COPIED else filling(template.nbytes, huge_pages)
+    is_copied = template.nbytes <= COPIED and not (seal or huge_pages)
+    memory: Any = zeroed(template.nbytes) if is_copied else filling(template.nbytes, huge_pages)
     return numpy.ndarray(shape, dtype, memory, order=_order(order))
 
 
@@ -162,10 +171,10 @@ def _order(order: str) -> Any:
 class Reservation:
     """Memory to fill in place; `send` makes a message of the memory. A block of `with` without `send` sends nothing."""
 
-    def __init__(self, connection: Connection, nbytes: int, dtype: Any = None) -> None:
+    def __init__(self, connection: Connection, nbytes: int, dtype: Any = None, seal: bool = False) -> None:
         self._connection = connection
         self._sent = False
-        self._plain: Any = zeroed(nbytes) if nbytes <= COPIED else filling(nbytes)
+        self._plain: Any = zeroed(nbytes) if nbytes <= COPIED and not seal else filling(nbytes)
         self.array: Any = None
         """The memory as an array of one dimension; `None` without a type of elements."""
         if dtype is not None:
@@ -204,32 +213,34 @@ class Reservation:
         self.cancel()
 
 
-def parts(value: Any, by_region: bool, taken: int) -> Parts | str | None:
-    """Returns the parts of an array for a message that has `taken` bytes so far. Returns a text with the reason if the
-    array cannot be sent, and `None` if the object is not an array. Many bytes become a region if `by_region` is set."""
+def parts(value: Any, by_region: bool, taken: int, room: int = sys.maxsize) -> Parts | str | None:
+    """Returns the parts of an array for a message with `taken` bytes so far and room for `room` more. Returns a text with
+    the reason if the array cannot be sent, and `None` if the object is not an array. Many bytes become a region if
+    `by_region` is set."""
+    copied = max(min(COPIED - taken, room - HEAD), INLINE)
     if type(value) is Array:
         data = bytes(value.memory)
         many = by_region and len(data) > INLINE
         return Parts(value.dtype, tuple(value.shape), value.order, Region.sealed(data) if many else data, copied=many)
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
-        return _obstacle(numpy, value) or _of_array(value, by_region, taken)
+        return _obstacle(numpy, value) or _of_array(value, by_region, copied)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
-        return _of_tensor(torch, value, by_region, taken)
+        return _of_tensor(torch, value, by_region, copied)
     arrow = sys.modules.get("pyarrow")
     if arrow is not None and isinstance(value, (arrow.Table, arrow.RecordBatch)):
         return _of_table(arrow, value, by_region)
     if hasattr(value, "__dlpack__"):
-        return _of_dlpack(value, by_region, taken)
+        return _of_dlpack(value, by_region, copied)
     return _of_buffer(value, by_region)
 
 
-def _of_array(array: Any, by_region: bool, taken: int, dtype: str = "", origin: str = "") -> Parts:
+def _of_array(array: Any, by_region: bool, copied: int, dtype: str = "", origin: str = "") -> Parts:
     _memory(array)
     order = "F" if array.flags.f_contiguous and not array.flags.c_contiguous else "C"
     dtype = dtype or array.dtype.str
-    if not by_region or array.nbytes <= (COPIED if taken < COPIED else INLINE):
+    if not by_region or array.nbytes <= (INLINE if _unsealed(array) else copied):
         return Parts(dtype, array.shape, order, _bytes(array, order), origin=origin)
     kept = _kept(array)
     if kept is not None:
@@ -247,7 +258,7 @@ def _bytes(array: Any, order: str) -> bytes | memoryview:
     return memoryview(flat.reshape(-1).view("u1"))
 
 
-def _of_tensor(torch: Any, tensor: Any, by_region: bool, taken: int) -> Parts | str:
+def _of_tensor(torch: Any, tensor: Any, by_region: bool, copied: int) -> Parts | str:
     if tensor.device.type != "cpu":
         return f"a tensor on {tensor.device}: send t.cpu()"
     if tensor.layout is not torch.strided:
@@ -259,7 +270,7 @@ def _of_tensor(torch: Any, tensor: Any, by_region: bool, taken: int) -> Parts | 
         return f"a tensor of {tensor.ndim} dimensions: at most {_DIMENSIONS} travel"
     tensor = tensor.detach().resolve_conj().resolve_neg().contiguous()
     array = (tensor.view(torch.int16) if dtype == "bfloat16" else tensor).numpy()
-    return _of_array(array, by_region, taken, dtype, "torch")
+    return _of_array(array, by_region, copied, dtype, "torch")
 
 
 def _of_table(arrow: Any, table: Any, by_region: bool) -> Parts:
@@ -287,7 +298,7 @@ def _of_table(arrow: Any, table: Any, by_region: bool) -> Parts:
     return Parts("|u1", (size,), "C", region, 0, True, origin)
 
 
-def _of_dlpack(value: Any, by_region: bool, taken: int) -> Parts | str | None:
+def _of_dlpack(value: Any, by_region: bool, copied: int) -> Parts | str | None:
     """Returns the parts of an array of another library."""
     kind, number = value.__dlpack_device__()
     if kind != 1:
@@ -298,7 +309,7 @@ def _of_dlpack(value: Any, by_region: bool, taken: int) -> Parts | str | None:
         array = numpy.from_dlpack(value)
     except (ImportError, BufferError, RuntimeError, TypeError) as error:
         return f"an array of {type(value)} that NumPy cannot take by DLPack: {error}"
-    return _obstacle(numpy, array) or _of_array(array, by_region, taken)
+    return _obstacle(numpy, array) or _of_array(array, by_region, copied)
 
 
 def _of_buffer(value: Any, by_region: bool) -> Parts | None:
@@ -339,10 +350,11 @@ def _obstacle(numpy: Any, array: Any) -> str | None:
 def _sealed(array: Any, order: str) -> tuple[Region, bool]:
     """Returns a sealed region with the bytes of an array, and whether the bytes were copied. If the array is a whole,
     unsealed `Memory`, the region is the array's own memory."""
-    memory = _filling.get(array.ctypes.data)
-    if memory is not None and array.nbytes == len(memory) and array.flags.forc:
+    memory = _unsealed(array)
+    if memory is not None:
         try:
             region = memory.seal()
+            _filling.pop(memory.address, None)
         except StillMapped: # A starting child process still has the memory.
             region = None
         if region is not None:
@@ -356,6 +368,14 @@ def _sealed(array: Any, order: str) -> tuple[Region, bool]:
     region = own.seal()
     assert region is not None
     return region, True
+
+
+def _unsealed(array: Any) -> Memory | None:
+    """Returns the memory of an array that can be sealed in place: a whole memory that no send has sealed."""
+    if not _filling or array.nbytes <= INLINE or not array.flags.forc:
+        return None
+    memory = _filling.get(array.ctypes.data)
+    return memory if memory is not None and len(memory) == array.nbytes else None
 
 
 def _kept(array: Any) -> tuple[Region, int] | None:

@@ -7,6 +7,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PySet, PyString, PyTuple
 use rmp::Marker;
 use strait::Handle;
 
+use super::source::{Source, Span};
 use super::{MAX_DEPTH, array, extension};
 use crate::buffers;
 use crate::memory::Memory;
@@ -14,11 +15,11 @@ use crate::{errors, handles};
 
 /// Returns the object of a message. Raises `Malformed` if the bytes are no plain object, if a handle is named twice or
 /// does not exist, and if no part of the object names a handle. Then all handles are closed.
-pub(crate) fn decode(py: Python<'_>, bytes: &[u8], handles: Vec<Handle>, mode: Mode) -> PyResult<Py<PyAny>> {
+pub(crate) fn decode(py: Python<'_>, source: Source<'_, '_>, handles: Vec<Handle>, mode: Mode) -> PyResult<Py<PyAny>> {
     let handles = handles.into_iter().map(Some).collect();
-    let mut decoder = Decoder { py, total: bytes.len(), rest: bytes, handles, mode, in_array: false, of_array: None };
+    let mut decoder = Decoder { py, source, handles, mode, in_array: false, of_array: None };
     let object = decoder.value(0, Place::Value)?;
-    if !decoder.rest.is_empty() {
+    if decoder.source.remaining() > 0 {
         return Err(decoder.malformed("more bytes follow the object"));
     }
     if decoder.handles.iter().any(Option::is_some) {
@@ -50,34 +51,33 @@ enum Place {
     Key,
 }
 
-struct Decoder<'py, 'a> {
+struct Decoder<'py, 'a, 'v> {
     py: Python<'py>,
-    total: usize,
-    rest: &'a [u8],
+    source: Source<'a, 'v>,
     handles: Vec<Option<Handle>>,
     mode: Mode,
     /// Whether the decoder is in an array; if so, it leaves the bytes of a large array in the message.
     in_array: bool,
     /// The many bytes of the array, shown as `...`.
-    of_array: Option<&'a [u8]>,
+    of_array: Option<Span<'a, 'v>>,
 }
 
 /// The number of bytes from which on the bytes of an array are copied only once.
 const MANY: usize = 1 << 12;
 
-impl<'py, 'a> Decoder<'py, 'a> {
+impl<'py, 'a, 'v> Decoder<'py, 'a, 'v> {
     fn malformed(&self, why: &str) -> PyErr {
-        let at = self.total - self.rest.len();
+        let at = self.source.at();
         errors::named(self.py, "Malformed", format!("the message is no plain object: {why} (before byte {at})"))
+    }
+
+    fn ends(&self) -> PyErr {
+        self.malformed("the message ends within an object")
     }
 
     /// Takes `len` bytes.
     fn take(&mut self, len: usize) -> PyResult<&'a [u8]> {
-        let Some((taken, rest)) = self.rest.split_at_checked(len) else {
-            return Err(self.malformed("the message ends within an object"));
-        };
-        self.rest = rest;
-        Ok(taken)
+        self.source.take(self.py, len)?.ok_or_else(|| self.ends())
     }
 
     /// Takes an unsigned number of `N` bytes, with the most significant byte first.
@@ -160,17 +160,17 @@ impl<'py, 'a> Decoder<'py, 'a> {
     }
 
     fn binary(&mut self, len: usize) -> PyResult<Bound<'py, PyAny>> {
-        let bytes = self.take(len)?;
         if self.in_array && len >= MANY && self.of_array.is_none() {
-            self.of_array = Some(bytes);
+            let span = self.source.span(len).ok_or_else(|| self.ends())?;
+            self.of_array = Some(span);
             return Ok(self.py.Ellipsis().into_bound(self.py));
         }
-        Ok(PyBytes::new(self.py, bytes).into_any())
+        Ok(PyBytes::new(self.py, self.take(len)?).into_any())
     }
 
     /// Fails unless `count` objects of at least one byte each can be in the rest of the message.
     fn check_count(&self, count: usize) -> PyResult<()> {
-        if count > self.rest.len() {
+        if count > self.source.remaining() {
             return Err(self.malformed("a length is beyond the end of the message"));
         }
         Ok(())
@@ -213,11 +213,14 @@ impl<'py, 'a> Decoder<'py, 'a> {
 
     fn extension(&mut self, len: usize, depth: usize) -> PyResult<Bound<'py, PyAny>> {
         let code = self.take(1)?[0] as i8;
+        match code {
+            extension::ARRAY => return self.numbers(len, depth),
+            extension::SET => return self.set(len, depth),
+            _ => {}
+        }
         let payload = self.take(len)?;
         match code {
             extension::HANDLE => self.handle(payload),
-            extension::ARRAY => self.numbers(payload, depth),
-            extension::SET => self.set(payload, depth),
             extension::BIG_INTEGER => self.big_integer(payload),
             extension::DATETIME => self.datetime(payload),
             extension::UUID => self.uuid(payload),
@@ -246,10 +249,10 @@ impl<'py, 'a> Decoder<'py, 'a> {
         handle.ok_or_else(|| self.malformed("it names a handle twice, or one that the message has not"))
     }
 
-    /// Decodes an array, whose bytes are in the message or in a region.
-    fn numbers(&mut self, payload: &'a [u8], depth: usize) -> PyResult<Bound<'py, PyAny>> {
+    /// Decodes an array in `len` bytes; its own bytes are there or in a region.
+    fn numbers(&mut self, len: usize, depth: usize) -> PyResult<Bound<'py, PyAny>> {
         let outer = std::mem::replace(&mut self.in_array, true);
-        let parts = self.tuple(payload, depth);
+        let parts = self.tuple(len, depth);
         self.in_array = outer;
         let (parts, many) = (parts?, self.of_array.take());
         let wrong = || self.malformed("an array has not a type, a shape, an order and bytes");
@@ -267,13 +270,9 @@ impl<'py, 'a> Decoder<'py, 'a> {
         let writable = self.mode.writable || origin == "torch";
         let memory = match data.cast::<PyBytes>() {
             _ if data.is(self.py.Ellipsis()) => {
-                let bytes = many.filter(|bytes| bytes.len() == size);
-                let bytes = bytes.ok_or_else(|| self.malformed("an array has not as many bytes as its shape"))?;
-                if writable {
-                    buffers::filled(self.py, bytes).into_any()
-                } else {
-                    PyBytes::new(self.py, bytes).into_any()
-                }
+                let span = many.filter(|span| span.len() == size);
+                let span = span.ok_or_else(|| self.malformed("an array has not as many bytes as its shape"))?;
+                self.copied(span, writable)?
             }
             Ok(bytes) if bytes.as_bytes().len() != size => {
                 return Err(self.malformed("an array has not as many bytes as its shape"));
@@ -289,6 +288,21 @@ impl<'py, 'a> Decoder<'py, 'a> {
             let is_value =
                 error.is_instance_of::<PyValueError>(self.py) || error.is_instance_of::<PyTypeError>(self.py);
             if is_value { self.malformed("an array has a type, an order or values that do not exist") } else { error }
+        })
+    }
+
+    /// Copies the bytes of an array into memory of this process alone.
+    fn copied(&self, span: Span<'a, 'v>, writable: bool) -> PyResult<Bound<'py, PyAny>> {
+        let py = self.py;
+        span.copied(|copy| {
+            if writable {
+                return buffers::filled(py, span.len(), copy);
+            }
+            let bytes = PyBytes::new_with(py, span.len(), |bytes| {
+                py.detach(|| copy(bytes));
+                Ok(())
+            });
+            Ok(bytes?.into_any())
         })
     }
 
@@ -312,24 +326,24 @@ impl<'py, 'a> Decoder<'py, 'a> {
         mapped.map_err(|failed| errors::raise_region(self.py, &failed))
     }
 
-    /// Decodes the payload of an extension that is a MessagePack array.
-    fn tuple(&mut self, payload: &'a [u8], depth: usize) -> PyResult<Bound<'py, PyTuple>> {
-        let after = std::mem::replace(&mut self.rest, payload);
+    /// Decodes the payload of an extension, `len` bytes that are a MessagePack array.
+    fn tuple(&mut self, len: usize, depth: usize) -> PyResult<Bound<'py, PyTuple>> {
+        let end = self.source.limit(len).ok_or_else(|| self.ends())?;
         // Only arrays count as a level of nesting: an extension that is all of another extension's payload would not.
-        let marker = payload.first().map(|byte| Marker::from_u8(*byte));
+        let marker = self.source.peek(self.py, 1)?.map(|bytes| Marker::from_u8(bytes[0]));
         if !matches!(marker, Some(Marker::FixArray(_) | Marker::Array16 | Marker::Array32)) {
             return Err(self.malformed("the payload of an extension is no array"));
         }
         let members = self.value(depth, Place::Key)?.cast_into::<PyTuple>()?;
-        if !self.rest.is_empty() {
+        if self.source.remaining() > 0 {
             return Err(self.malformed("more bytes follow the array of an extension"));
         }
-        self.rest = after;
+        self.source.restore(end);
         Ok(members)
     }
 
-    fn set(&mut self, payload: &'a [u8], depth: usize) -> PyResult<Bound<'py, PyAny>> {
-        let members = self.tuple(payload, depth)?;
+    fn set(&mut self, len: usize, depth: usize) -> PyResult<Bound<'py, PyAny>> {
+        let members = self.tuple(len, depth)?;
         let set = PySet::empty(self.py)?;
         for member in members {
             self.check_key(&member)?;

@@ -1,5 +1,7 @@
 //! From objects to bytes.
 
+use std::io::IoSlice;
+
 use pyo3::buffer::PyBuffer;
 use pyo3::prelude::*;
 use pyo3::types::{
@@ -13,13 +15,25 @@ use crate::region::Region;
 use crate::{buffers, errors};
 
 /// Returns the bytes of an object, and the carriers of its handles. Takes no handle out of its carrier yet. At most
-/// `regions` arrays get regions of their own.
+/// `regions` arrays get regions of their own, so that the message has no more than `limit` bytes.
 ///
 /// Raises `NotPlain`, with the place in the object, for anything that the codec cannot carry.
-pub(crate) fn encode(object: &Bound<'_, PyAny>, regions: usize) -> PyResult<Encoded> {
-    let mut encoder = Encoder { bytes: buffers::bytes(), carriers: Vec::new(), regions, copied: 0 };
+pub(crate) fn encode(object: &Bound<'_, PyAny>, regions: usize, limit: usize) -> PyResult<Encoded> {
+    let mut encoder = Encoder {
+        bytes: buffers::bytes(),
+        carriers: Vec::new(),
+        regions,
+        limit,
+        copied: 0,
+        apart: Vec::new(),
+        total: 0,
+        nested: false,
+    };
     match encoder.value(object, 0) {
-        Ok(()) => Ok(Encoded { bytes: encoder.bytes, carriers: encoder.carriers, copied: encoder.copied }),
+        Ok(()) => {
+            let Encoder { bytes, carriers, copied, apart, .. } = encoder;
+            Ok(Encoded { bytes, apart, carriers, copied })
+        }
         Err(Failed::Raised(error)) => Err(error),
         Err(Failed::NotPlain { mut place, why }) => {
             place.push("x".to_owned());
@@ -29,12 +43,64 @@ pub(crate) fn encode(object: &Bound<'_, PyAny>, regions: usize) -> PyResult<Enco
     }
 }
 
-/// The message of an object.
+/// The message of an object. The bytes of large arrays stay in the memory of the arrays, and are copied from there into
+/// the memory of the message.
 pub(crate) struct Encoded {
-    pub(crate) bytes: Vec<u8>,
+    bytes: Vec<u8>,
+    /// The bytes of arrays, each with the place in `bytes` before which they belong.
+    apart: Vec<(usize, PyBuffer<u8>)>,
     pub(crate) carriers: Vec<Carrier>,
     /// The number of arrays copied into regions.
     pub(crate) copied: u64,
+}
+
+impl Encoded {
+    pub(crate) fn of_bytes(bytes: Vec<u8>, carriers: Vec<Carrier>) -> Self {
+        Self { bytes, apart: Vec::new(), carriers, copied: 0 }
+    }
+
+    /// Returns the bytes of the message, in parts.
+    pub(crate) fn parts(&self) -> Vec<IoSlice<'_>> {
+        let mut parts = Vec::with_capacity(2 * self.apart.len() + 1);
+        let mut from = 0;
+        for (at, buffer) in &self.apart {
+            parts.push(IoSlice::new(&self.bytes[from..*at]));
+            parts.push(IoSlice::new(bytes_of(buffer)));
+            from = *at;
+        }
+        parts.push(IoSlice::new(&self.bytes[from..]));
+        parts
+    }
+
+    /// Returns a copy of the bytes of the message.
+    pub(crate) fn whole<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyBytes>> {
+        let parts = self.parts();
+        let [whole] = parts.as_slice() else {
+            return PyBytes::new_with(py, parts.iter().map(|part| part.len()).sum(), |bytes| {
+                let mut at = 0;
+                for part in &parts {
+                    bytes[at..at + part.len()].copy_from_slice(part);
+                    at += part.len();
+                }
+                Ok(())
+            });
+        };
+        Ok(PyBytes::new(py, whole))
+    }
+
+    /// Keeps the memory of a sent message for a later message.
+    pub(crate) fn give_back(self) {
+        buffers::give_back(self.bytes);
+    }
+}
+
+/// Returns the bytes of a buffer, which `binary_of` has checked to be in a row.
+fn bytes_of(buffer: &PyBuffer<u8>) -> &[u8] {
+    // SAFETY: the memory exists as long as `buffer` lives, and cannot be resized meanwhile. A thread that writes to the
+    // array during a send changes single bytes of the message. Every byte value is valid, and this package only copies
+    // the bytes.
+    #[allow(unsafe_code)]
+    buffer.as_slice_ptr().map_or(&[], |bytes| unsafe { bytes.as_ref() })
 }
 
 enum Failed {
@@ -74,7 +140,14 @@ struct Encoder {
     carriers: Vec<Carrier>,
     /// The number of arrays that may still become regions.
     regions: usize,
+    limit: usize,
     copied: u64,
+    /// The bytes of large arrays, each with its place in `bytes`.
+    apart: Vec<(usize, PyBuffer<u8>)>,
+    /// The number of bytes in `apart`.
+    total: usize,
+    /// Whether `bytes` is a part of the message whose place is not known yet. Then all bytes are copied.
+    nested: bool,
 }
 
 impl Encoder {
@@ -177,8 +250,10 @@ impl Encoder {
 
     fn set(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> Result<(), Failed> {
         let outer = std::mem::take(&mut self.bytes);
+        let was_nested = std::mem::replace(&mut self.nested, true);
         let encoded = self.items(object, depth);
         let members = std::mem::replace(&mut self.bytes, outer);
+        self.nested = was_nested;
         encoded?;
         self.extension(extension::SET, &members)
     }
@@ -246,10 +321,10 @@ impl Encoder {
 
     /// Appends an array. Returns `false`, and appends nothing, if the object is no array.
     fn array(&mut self, object: &Bound<'_, PyAny>) -> Result<bool, Failed> {
-        let parts = object
-            .py()
-            .import("strait._arrays")?
-            .call_method1("parts", (object, self.regions > 0, self.bytes.len()))?;
+        let taken = self.bytes.len() + self.total;
+        let room = self.limit.saturating_sub(taken);
+        let module = object.py().import("strait._arrays")?;
+        let parts = module.call_method1("parts", (object, self.regions > 0, taken, room))?;
         if parts.is_none() {
             return Ok(false);
         }
@@ -261,8 +336,10 @@ impl Encoder {
             return self.large(&parts, many.len()?).map(|()| true);
         }
         let outer = std::mem::take(&mut self.bytes);
+        let was_nested = std::mem::replace(&mut self.nested, true);
         let written = self.parts(&parts);
         let payload = std::mem::replace(&mut self.bytes, outer);
+        self.nested = was_nested;
         written?;
         self.extension(extension::ARRAY, &payload)?;
         Ok(true)
@@ -271,30 +348,37 @@ impl Encoder {
     /// Appends an array of `len` bytes, with a length of 32 bits, which is written last.
     fn large(&mut self, parts: &Bound<'_, PyAny>, len: usize) -> Result<(), Failed> {
         const HEAD: usize = 6;
-        self.bytes.reserve(len + 256);
-        let begin = self.bytes.len();
+        let begin = (self.bytes.len(), self.total);
+        if self.nested {
+            self.bytes.reserve(len + 256);
+        }
         self.write(|bytes| write::write_ext_meta(bytes, u32::MAX, extension::ARRAY).map(drop))?;
         self.parts(parts)?;
-        let payload = length(self.bytes.len() - begin - HEAD)?;
-        self.bytes[begin + 1..begin + HEAD - 1].copy_from_slice(&payload.to_be_bytes());
+        let payload = length(self.bytes.len() - begin.0 - HEAD + self.total - begin.1)?;
+        self.bytes[begin.0 + 1..begin.0 + HEAD - 1].copy_from_slice(&payload.to_be_bytes());
         Ok(())
     }
 
-    /// Appends the bytes of a buffer of bytes, as they are now.
+    /// Appends the bytes of a buffer of bytes: a copy of the bytes as they are now, or the buffer itself.
     fn binary_of(&mut self, data: &Bound<'_, PyAny>) -> Result<(), Failed> {
-        if let Ok(bytes) = data.cast::<PyBytes>() {
+        if let Ok(bytes) = data.cast::<PyBytes>()
+            && bytes.as_bytes().len() <= usize::from(u16::MAX)
+        {
             return self.binary(bytes.as_bytes());
         }
         let buffer = PyBuffer::<u8>::get(data)?;
-        let Some(bytes) = buffer.as_slice_ptr() else {
+        if buffer.as_slice_ptr().is_none() {
             return Err(Failed::because("the bytes of an array are not in a row"));
-        };
-        let len = length(bytes.len())?;
+        }
+        let count = bytes_of(&buffer).len();
+        let len = length(count)?;
         self.write(|out| write::write_bin_len(out, len).map(drop))?;
-        // SAFETY: the memory exists as long as `buffer` lives. A thread that writes to the array during `send`
-        // changes single bytes, and every byte value is valid.
-        #[allow(unsafe_code)]
-        self.bytes.extend_from_slice(unsafe { bytes.as_ref() });
+        if self.nested {
+            self.bytes.extend_from_slice(bytes_of(&buffer));
+        } else {
+            self.total += count;
+            self.apart.push((self.bytes.len(), buffer));
+        }
         Ok(())
     }
 
