@@ -140,7 +140,8 @@ pub(crate) fn pool_held() -> usize {
     quota::pool_held()
 }
 
-/// Gives back all unused memory kept by this process for large messages and arrays. Returns the number of bytes given back.
+/// Gives back all unused memory kept by this process for large messages and arrays. Returns the number of bytes given
+/// back.
 #[pyfunction]
 pub(crate) fn trim(py: Python<'_>) -> usize {
     py.detach(|| quota::trim() + warm::trim())

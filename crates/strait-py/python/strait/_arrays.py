@@ -214,9 +214,9 @@ class Reservation:
 
 
 def parts(value: Any, by_region: bool, taken: int, room: int = sys.maxsize) -> Parts | str | None:
-    """Returns the parts of an array for a message with `taken` bytes so far and room for `room` more. Returns a text with
-    the reason if the array cannot be sent, and `None` if the object is not an array. Many bytes become a region if
-    `by_region` is set."""
+    """Returns the parts of an array for a message with `taken` bytes so far and room for `room` more. Returns a text
+    with the reason if the array cannot be sent, and `None` if the object is not an array. Many bytes become a region
+    if `by_region` is set."""
     copied = max(min(COPIED - taken, room - HEAD), INLINE)
     if type(value) is Array:
         data = bytes(value.memory)
