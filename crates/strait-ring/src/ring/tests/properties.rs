@@ -10,8 +10,8 @@ use proptest::prelude::*;
 
 use super::table::{InOperations, Table};
 use crate::ring::{
-    CELL, Consumer, Corrupt, Header, Memory, NextRecord, NoRoom, ONE_CELL, Popped, Producer, RecordKind, Survey, Word,
-    cells_for, cells_to_carry, longest_payload,
+    CELL, Consumer, Corrupt, HEADER, Header, Memory, NextRecord, NoRoom, ONE_CELL, PACK_WORD, Popped, Producer,
+    RecordKind, Survey, Word, cells_for, cells_to_carry, longest_payload,
 };
 
 type Plain = Arc<Table<AtomicU32, AtomicU64, InOperations>>;
@@ -539,4 +539,19 @@ fn credit_is_given_for_a_quarter_of_a_ring_or_for_a_quota_of_messages() {
             assert!(!consumer.owes_credit());
         }
     }
+}
+
+#[test]
+fn a_packed_record_is_filled_to_its_last_byte() {
+    let mut producer = Producer::new(plain(64));
+    let room = producer.longest_payload().min(32 * CELL - HEADER);
+    let mut pack = producer.begin_pack().unwrap();
+    let first = [7; 1000];
+    let rest = vec![8; room - (PACK_WORD + first.len()) - PACK_WORD];
+    assert!(producer.pack(&mut pack, &first));
+    assert!(!producer.pack(&mut pack, &[&rest[..], &[8]].concat()), "one byte too long");
+    assert!(producer.pack(&mut pack, &rest), "exactly the rest");
+    assert!(!producer.pack(&mut pack, &[]), "no room for a length");
+    producer.end_pack(pack);
+    producer.commit().unwrap();
 }
