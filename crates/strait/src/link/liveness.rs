@@ -18,6 +18,7 @@ use crate::os::process::{self, Identity};
 use crate::os::socket::{self, AlsoWatched, Interest, Readiness};
 use crate::peer::Peer;
 use crate::wake::interrupt::{Interruption, Sleepers};
+use crate::wake::leader::Doing;
 
 /// The shortest time between two questions of a spinning thread to the kernel whether the peer is alive.
 const PROBE_EVERY: Duration = Duration::from_millis(10);
@@ -265,13 +266,15 @@ impl Link {
             return;
         }
         // If this process only sends, the peer's identifying first packet may still be unread.
-        if !self.peer.is_identified.load(Ordering::Relaxed) && self.try_lead() {
+        if !self.peer.is_identified.load(Ordering::Relaxed)
+            && let Some(leading) = self.try_lead(Doing::Sleeping)
+        {
             if let Err(error) = self.knows_who_it_is()
                 && !error.passes()
             {
                 self.fail(error);
             }
-            self.leave();
+            self.leave(leading);
         }
         let has_hung_up = || self.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.hung_up);
         if has_hung_up() || (about_process && self.life.process.is_over()) {

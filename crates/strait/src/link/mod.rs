@@ -5,10 +5,8 @@
 //! `poll`. The death of a process shows as a hang-up of the socket.
 //!
 //! A thread that needs a packet receives all packets from the socket into the [inbox](inbox::Inbox). Only one thread
-//! receives at a time, the **leader**, which may sleep in `poll` meanwhile. The other threads that wait on the link
-//! **follow**: they sleep until the leader has received something. When the leader stops leading, one of the followers
-//! leads. (If two threads received, one thread could take the wake-up packet of the other, which would sleep on in
-//! `poll`.)
+//! receives at a time, the [leader](crate::wake::leader), which may sleep in `poll` meanwhile. If two threads received,
+//! one thread could take the wake-up packet of the other, which would sleep on in `poll`.
 
 mod handshake;
 mod in_flight;

@@ -1,5 +1,5 @@
-//! The reader of a link: one thread at a time, the **leader**, receives the packets in the socket into the
-//! [inbox](super::inbox::Inbox), for all threads waiting on the link.
+//! The reader of a link: one thread at a time, the [leader](crate::wake::leader), receives the packets in the socket
+//! into the [inbox](super::inbox::Inbox), for all threads waiting on the link.
 
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
@@ -18,8 +18,8 @@ use crate::quota::{LINK_HANDLES_IN_FLIGHT, Ledger, OverLimit, closing};
 use crate::ring::ready_bitmap;
 use crate::shm::sizes_of_lanes;
 use crate::sync::unpoisoned;
-use crate::wake::condvar::Condvar;
 use crate::wake::interrupt::{Interruption, Sleepers};
+use crate::wake::leader::{self, Doing};
 
 /// The most packets and descriptors, counted together, received by one call from a socket. So a peer with endless
 /// packets cannot keep a thread busy.
@@ -49,24 +49,14 @@ pub(super) const MOMENT: Duration = Duration::from_millis(1);
 /// The error for a packet without the memory or socket that the packet should bring.
 pub(crate) const MISSING: Error = Error::BadPeer("a reference to memory that did not arrive");
 
-/// The state of a link's leader: the one thread that receives from the socket on behalf of all threads waiting for the
-/// link. There is no leader, or the leader sleeps, or the leader receives.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Leader {
-    None,
-    Sleeping,
-    Receiving,
-}
+/// The calling thread as the leader of a link. [`Link::leave`] stops leading.
+pub(super) type Leading<'a> = leader::Leading<'a, ()>;
 
 /// The state shared by the threads that receive over a link.
 pub(super) struct Reader {
-    pub(super) leader: Mutex<Leader>,
-    /// The condition variable on which followers wait: notified when the leader has received packets and stops leading,
-    /// and when the link goes down or a wait is interrupted.
-    turn: Condvar,
-    /// The number of followers that wait on `turn`, written under the lock of `leader`. If it is 0, the leader saves
-    /// the system call for notifying followers.
-    followers: AtomicUsize,
+    /// The threads that wait on the link: the leader receives. The followers are also woken when the link goes down or
+    /// a wait is interrupted.
+    pub(super) leader: leader::Leader<()>,
     /// How often a leader has found no packet left in the socket. One leader counts at most once.
     emptied: AtomicUsize,
     inbox: Mutex<Inbox>,
@@ -81,9 +71,7 @@ pub(super) struct Reader {
 impl Reader {
     pub(super) fn new(ledger: Arc<Ledger>) -> Self {
         Self {
-            leader: Mutex::new(Leader::None),
-            turn: Condvar::default(),
-            followers: AtomicUsize::new(0),
+            leader: leader::Leader::default(),
             emptied: AtomicUsize::new(0),
             inbox: Mutex::new(Inbox::new(ledger)),
             stuck: AtomicBool::new(false),
@@ -122,30 +110,24 @@ impl Link {
         drop(dropped);
     }
 
-    pub(super) fn try_lead(&self) -> bool {
-        let mut leader = unpoisoned(&self.reader.leader);
-        let free = *leader == Leader::None;
-        if free {
-            *leader = Leader::Sleeping;
-        }
-        free
+    /// Makes the calling thread the leader, which is `doing` this first, unless another thread leads.
+    pub(super) fn try_lead(&self, doing: Doing) -> Option<Leading<'_>> {
+        self.reader.leader.lead(self.reader.leader.lock(), doing).ok()
     }
 
-    /// Receives the packets in the socket, as many as [`drain_limit`](Self::drain_limit) allows. The calling thread
-    /// must be the leader, and no longer is when the call returns.
-    pub(super) fn receive_and_leave(&self) -> Result<(), Error> {
-        *unpoisoned(&self.reader.leader) = Leader::Receiving;
+    /// Receives the packets in the socket, as many as [`drain_limit`](Self::drain_limit) allows, and stops leading.
+    pub(super) fn receive_and_leave(&self, leading: Leading<'_>) -> Result<(), Error> {
         let received = self.receive_all(|_| false);
-        self.leave();
+        self.leave(leading);
         received.map(|_more| ())
     }
 
     /// Receives the packets in the socket, as many as [`drain_limit`](Self::drain_limit) allows. Does nothing if
     /// another thread is the leader. Returns no error: a permanent error is stored in the link, which is then down.
     pub(super) fn drain_once(&self) {
-        if self.try_lead() {
+        if let Some(leading) = self.try_lead(Doing::Handling) {
             // An error is stored in the link.
-            let _ = self.receive_and_leave();
+            let _ = self.receive_and_leave(leading);
         }
     }
 
@@ -153,38 +135,32 @@ impl Link {
     /// received them, until the deadline or for [`AFTER_STOP`] twice.
     pub(super) fn drain_or_follow(&self, deadline: Deadline) {
         let emptied = || self.reader.emptied.load(Ordering::Relaxed);
-        let leader = unpoisoned(&self.reader.leader);
+        let leader = &self.reader.leader;
+        let mut turn = leader.lock();
         let before = emptied();
-        drop(leader);
         let mut late = 0;
         loop {
-            if self.try_lead() {
-                *unpoisoned(&self.reader.leader) = Leader::Receiving;
-                let _ = self.receive_rest(deadline);
-                self.leave();
-                return;
-            }
-            let leader = unpoisoned(&self.reader.leader);
+            turn = match leader.lead(turn, Doing::Handling) {
+                Ok(leading) => {
+                    let _ = self.receive_rest(deadline);
+                    return self.leave(leading);
+                }
+                Err(turn) => turn,
+            };
             // The leader may have looked for the last time before the call, and count only now.
             let has_received = emptied().wrapping_sub(before) >= 2;
             late += u32::from(deadline.has_passed());
-            if has_received || late > 2 {
+            if has_received || late > 2 || (turn.sleeps() && !self.is_readable().unwrap_or(false)) {
                 return;
             }
-            match *leader {
-                Leader::None => {}
-                // If the socket is readable, a sleeping leader is about to wake up and receive the packets.
-                Leader::Sleeping
-                    if !self.io.wait(Interest::Readable, Deadline::NOW).is_ok_and(|found| found.readable) =>
-                {
-                    return;
-                }
-                Leader::Sleeping | Leader::Receiving => {
-                    let limit = deadline.remaining(Instant::now()).map(|left| left.max(AFTER_STOP));
-                    drop(self.follow(leader, limit));
-                }
-            }
+            let limit = deadline.remaining(Instant::now()).map(|left| left.max(AFTER_STOP));
+            turn = leader.follow(turn, limit);
         }
+    }
+
+    /// Returns whether the socket is readable. If so, a sleeping leader is about to wake up and receive the packets.
+    fn is_readable(&self) -> Result<bool, Error> {
+        Ok(self.io.wait(Interest::Readable, Deadline::NOW)?.readable)
     }
 
     /// Receives the packets that are in the socket now, in as many rounds as [`drain_limit`](Self::drain_limit) makes
@@ -198,29 +174,10 @@ impl Link {
         Ok(())
     }
 
-    pub(super) fn leave(&self) {
-        let mut leader = unpoisoned(&self.reader.leader);
-        *leader = Leader::None;
-        // From here on, a new follower sees that there is no leader.
-        let followed = self.reader.followers.load(Ordering::Relaxed) > 0;
-        drop(leader);
-        if followed {
-            self.reader.turn.notify_all();
-        }
+    /// Stops leading, and tells the wait sets of the members about which the peer has notified this process meanwhile.
+    pub(super) fn leave(&self, leading: Leading<'_>) {
+        drop(leading);
         self.answer_notifications();
-    }
-
-    /// Sleeps as a follower until the leader has received packets or stops leading, for at most `limit` (`None`:
-    /// without a limit). Releases the lock `leader` meanwhile, and returns it locked again.
-    pub(super) fn follow<'a>(
-        &'a self,
-        leader: MutexGuard<'a, Leader>,
-        limit: Option<Duration>,
-    ) -> MutexGuard<'a, Leader> {
-        self.reader.followers.fetch_add(1, Ordering::Relaxed);
-        let leader = self.reader.turn.wait(&self.reader.leader, leader, limit);
-        self.reader.followers.fetch_sub(1, Ordering::Relaxed);
-        leader
     }
 
     /// Receives the packets in the socket, for a wait set whose epoll instance reported the socket. If another thread
@@ -230,12 +187,11 @@ impl Link {
         if self.is_down() {
             return Ok(());
         }
-        if self.try_lead() {
-            return self.receive_and_leave();
-        }
-        let leader = unpoisoned(&self.reader.leader);
-        if may_wait && *leader != Leader::None {
-            drop(self.follow(leader, Some(MOMENT)));
+        let leader = &self.reader.leader;
+        match leader.lead(leader.lock(), Doing::Handling) {
+            Ok(leading) => return self.receive_and_leave(leading),
+            Err(turn) if may_wait => drop(leader.follow(turn, Some(MOMENT))),
+            Err(_) => {}
         }
         Ok(())
     }
@@ -390,44 +346,40 @@ impl Link {
         packets: usize,
         mut find: impl FnMut(&mut Inbox) -> Option<T>,
     ) -> Result<Option<T>, Error> {
+        let leader = &self.reader.leader;
         let mut work = 0;
         loop {
             if let Some(found) = find(&mut self.inbox()) {
                 return Ok(Some(found));
             }
-            if self.try_lead() {
-                *unpoisoned(&self.reader.leader) = Leader::Receiving;
-                // Another thread may have received the attachment before it stopped leading.
-                let mut found = find(&mut self.inbox());
-                let received = match found {
-                    Some(_) => Ok(false),
-                    None => self.receive_all(|inbox| {
-                        found = find(inbox);
-                        found.is_some()
-                    }),
-                };
-                self.leave();
-                if found.is_some() {
-                    return Ok(found);
-                }
-                // The received packets may be for other threads; no packet was for this call.
-                work += self.drain_limit();
-                if received? && work < packets {
-                    continue;
-                }
-                return Ok(None);
-            }
-            let leader = unpoisoned(&self.reader.leader);
-            match *leader {
-                Leader::None => {}
-                // If the socket is readable, a sleeping leader is about to wake up and receive the packet.
-                Leader::Sleeping if !self.io.wait(Interest::Readable, Deadline::NOW)?.readable => {
-                    drop(leader);
+            let leading = match leader.lead(leader.lock(), Doing::Handling) {
+                Ok(leading) => leading,
+                Err(turn) if turn.sleeps() && !self.is_readable()? => {
+                    drop(turn);
                     return Ok(find(&mut self.inbox()));
                 }
-                Leader::Sleeping | Leader::Receiving => {
-                    drop(self.follow(leader, Some(FOLLOW)));
+                Err(turn) => {
+                    drop(leader.follow(turn, Some(FOLLOW)));
+                    continue;
                 }
+            };
+            // Another thread may have received the attachment before it stopped leading.
+            let mut found = find(&mut self.inbox());
+            let received = match found {
+                Some(_) => Ok(false),
+                None => self.receive_all(|inbox| {
+                    found = find(inbox);
+                    found.is_some()
+                }),
+            };
+            self.leave(leading);
+            if found.is_some() {
+                return Ok(found);
+            }
+            // The received packets may be for other threads; no packet was for this call.
+            work += self.drain_limit();
+            if !received? || work >= packets {
+                return Ok(None);
             }
         }
     }
@@ -443,39 +395,43 @@ impl Link {
         let mut done = || done() || interruption.has_come();
         // Whether packets are unsent, as a follower has found out before it follows the leader.
         let mut is_unsent = None;
-        let mut leader = unpoisoned(&self.reader.leader);
+        let leader = &self.reader.leader;
+        let mut turn = leader.lock();
         loop {
             if done() || self.is_down() || deadline.has_passed() {
                 return Ok(());
             }
-            if *leader == Leader::None {
-                *leader = Leader::Sleeping;
-                drop(leader);
-                is_unsent = None;
-                let (interest, slice) = self.until_all_is_sent(deadline);
-                let found = self.sleep(interest, slice, interruption);
-                let received = self.receive_and_leave();
-                let found = found?;
-                received?;
-                if found.hung_up && !found.readable {
-                    self.fail(Error::PeerClosed);
-                } else if self.is_over_wake_limit() && !done() {
-                    crate::os::pause(deadline.within(PAUSE));
+            turn = match leader.lead(turn, Doing::Sleeping) {
+                Ok(leading) => {
+                    is_unsent = None;
+                    let (interest, slice) = self.until_all_is_sent(deadline);
+                    let found = self.sleep(interest, slice, interruption);
+                    leading.handle();
+                    let received = self.receive_and_leave(leading);
+                    let found = found?;
+                    received?;
+                    if found.hung_up && !found.readable {
+                        self.fail(Error::PeerClosed);
+                    } else if self.is_over_wake_limit() && !done() {
+                        crate::os::pause(deadline.within(PAUSE));
+                    }
+                    leader.lock()
                 }
-                leader = unpoisoned(&self.reader.leader);
-            } else {
-                // The leader wakes its followers after each receive and when it stops leading. The leader may have gone
-                // to sleep before the kernel refused this thread's packet, so this thread tries again to send that
-                // packet.
-                let Some(is_unsent) = is_unsent.take() else {
-                    drop(leader);
-                    is_unsent = Some(self.unsent().is_some());
-                    leader = unpoisoned(&self.reader.leader);
-                    continue;
-                };
-                let limit = is_unsent.then(|| deadline.within(POLL_INTERVAL));
-                leader = self.follow(leader, limit.or_else(|| deadline.remaining(Instant::now())));
-            }
+                // The leader wakes its followers when it stops leading, which it does after each receive. The leader
+                // may have gone to sleep before the kernel refused this thread's packet, so this thread tries again to
+                // send that packet.
+                Err(turn) => match is_unsent.take() {
+                    None => {
+                        drop(turn);
+                        is_unsent = Some(self.unsent().is_some());
+                        leader.lock()
+                    }
+                    Some(is_unsent) => {
+                        let limit = is_unsent.then(|| deadline.within(POLL_INTERVAL));
+                        leader.follow(turn, limit.or_else(|| deadline.remaining(Instant::now())))
+                    }
+                },
+            };
         }
     }
 }
@@ -483,11 +439,7 @@ impl Link {
 impl Sleepers for Link {
     /// Wakes the followers of this link, so that each checks its condition.
     fn wake_followers(&self) {
-        // Under the lock, or a follower that has just checked would miss the notification.
-        let _leader = unpoisoned(&self.reader.leader);
-        if self.reader.followers.load(Ordering::Relaxed) > 0 {
-            self.reader.turn.notify_all();
-        }
+        self.reader.leader.wake_followers();
     }
 
     fn weak_if_socket(&self) -> Option<Weak<dyn Sleepers>> {
@@ -571,8 +523,7 @@ mod tests {
     #[test]
     fn a_thread_waits_until_the_leader_has_found_the_socket_empty() {
         let [link, _peer] = linked();
-        assert!(link.try_lead());
-        *unpoisoned(&link.reader.leader) = Leader::Receiving;
+        let leading = link.try_lead(Doing::Handling).unwrap();
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
@@ -580,7 +531,7 @@ mod tests {
                 tell.send(()).unwrap();
             });
             let begin = Instant::now();
-            while link.reader.followers.load(Ordering::Relaxed) == 0 && begin.elapsed() < Duration::from_secs(60) {
+            while link.reader.leader.lock().followers() == 0 && begin.elapsed() < Duration::from_secs(60) {
                 std::thread::yield_now();
             }
             link.receive_all(|_| false).unwrap();
@@ -589,7 +540,7 @@ mod tests {
             link.receive_all(|_| false).unwrap();
             link.wake_followers();
             assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(()));
-            link.leave();
+            link.leave(leading);
         });
     }
 

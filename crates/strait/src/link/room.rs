@@ -4,7 +4,7 @@ use std::sync::Weak;
 use std::time::{Duration, Instant};
 
 use super::packet::Packet;
-use super::reader::{Leader, MOMENT};
+use super::reader::MOMENT;
 use super::{Attachments, Link, peers};
 use crate::blocked_on::{self, BlockedOn, POLL_INTERVAL, PollBackoff, Subject};
 use crate::deadline::Deadline;
@@ -14,6 +14,7 @@ use crate::os::socket::{Interest, Sent};
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
 use crate::wake::interrupt::Interruption;
+use crate::wake::leader::Doing;
 
 /// The longest wait of a call for sending a first packet of a link.
 const FIRST: Duration = Duration::from_millis(100);
@@ -152,26 +153,20 @@ impl Link {
         let slice = Deadline::after(deadline.within(blocked.slice(backoff)));
         // From here on an interruption ends the sleep.
         let _noted = interruption.note(Direction::Sending, self, None);
-        let leads = self.try_lead();
+        let leading = self.try_lead(Doing::Sleeping);
         let found = self.sleep(blocked.interest(), slice, interruption);
-        let received = if leads { self.receive_and_leave() } else { Ok(()) };
-        let found = found?;
-        if found.hung_up {
-            return Err(Error::PeerClosed);
-        }
-        if !leads && found.readable {
-            self.let_the_leader_receive();
-        }
-        received
-    }
-
-    /// Waits for at most [`MOMENT`] until the leader (the thread that receives on behalf of the others) has received
-    /// the packets in the socket. The leader was woken together with this thread.
-    fn let_the_leader_receive(&self) {
-        let leader = unpoisoned(&self.reader.leader);
-        if *leader != Leader::None {
-            drop(self.follow(leader, Some(MOMENT)));
-        }
+        let Some(leading) = leading else {
+            let found = found?;
+            if found.readable && !found.hung_up {
+                // The leader was woken together with this thread, and receives the packets.
+                let leader = &self.reader.leader;
+                drop(leader.follow(leader.lock(), Some(MOMENT)));
+            }
+            return if found.hung_up { Err(Error::PeerClosed) } else { Ok(()) };
+        };
+        leading.handle();
+        let received = self.receive_and_leave(leading);
+        if found?.hung_up { Err(Error::PeerClosed) } else { received }
     }
 
     /// Sends the packets that are still unsent, in order and without blocking. Returns `None` if none are left or the

@@ -17,6 +17,7 @@ use crate::os::alone::is_alone;
 use crate::os::socket;
 use crate::quota::{self, OverLimit, Resource};
 use crate::shm::{Mapping, Shareable, lane_size};
+use crate::wake::leader::Doing;
 
 /// The value of the field `with` of an arena packet if both ends of each lane are in this process.
 const WITH_YOURSELF: u64 = 1;
@@ -87,12 +88,12 @@ fn an_arena_for_a_process_whose_introduction_was_forgotten_is_no_breach() {
     link.ours.drain_once();
     // Another thread has the link, and leads it, so the last search leaves its packets out.
     let held = Arc::clone(&link.ours);
-    assert!(held.try_lead());
+    let leading = held.try_lead(Doing::Sleeping).unwrap();
     link.announce(&lane_memory(), 1, 7);
     let Pair { ours, peer: _peer } = link;
     drop(ours);
     assert!(held.announcements().is_empty());
-    held.leave();
+    held.leave(leading);
     held.drain_once();
     let missing = Error::BadPeer("missing");
     assert_eq!(held.missing(missing), missing, "no accusation came before");
@@ -108,11 +109,11 @@ fn an_announcement_that_is_replaced_while_its_link_is_dropped_is_forgotten() {
     }
     let link = Pair::named(0xa7);
     let held = Arc::clone(&link.ours);
-    assert!(held.try_lead());
+    let leading = held.try_lead(Doing::Sleeping).unwrap();
     let others = [(); 2].map(|()| link.introduce(7));
     let Pair { ours, peer: _peer } = link;
     drop(ours);
-    held.leave();
+    held.leave(leading);
     drop(held);
     for other in others {
         let wait = || {
@@ -184,13 +185,13 @@ fn announcements_pass_to_a_link_whose_handshake_another_thread_is_about_to_recei
     let _other = old.introduce(7);
     old.announce(&lane_memory(), 1, 7);
     old.ours.drain_once();
-    assert!(new.ours.try_lead());
+    let leading = new.ours.try_lead(Doing::Sleeping).unwrap();
     new.peer.send_handshake(0xa3).unwrap();
     std::thread::scope(|scope| {
         scope.spawn(|| {
             // The time for which a leader needs a processor.
             std::thread::sleep(Duration::from_millis(5));
-            new.ours.receive_and_leave().unwrap();
+            new.ours.receive_and_leave(leading).unwrap();
         });
         drop(old);
     });
@@ -208,7 +209,7 @@ fn announcements_pass_to_a_link_that_another_thread_is_about_to_be_introduced_to
     let _other = old.introduce(7);
     old.announce(&lane_memory(), 1, 7);
     old.ours.drain_once();
-    assert!(introducer.ours.try_lead());
+    let leading = introducer.ours.try_lead(Doing::Sleeping).unwrap();
     let over = |socket| Link::over(socket, usize::MAX, Arc::<LaneDirectory>::default()).unwrap();
     let new = over(introducer.introduce(8));
     new.send_handshake(0xa9).unwrap();
@@ -216,7 +217,7 @@ fn announcements_pass_to_a_link_that_another_thread_is_about_to_be_introduced_to
         scope.spawn(|| {
             // The time for which a leader needs a processor.
             std::thread::sleep(Duration::from_millis(5));
-            introducer.ours.receive_and_leave().unwrap();
+            introducer.ours.receive_and_leave(leading).unwrap();
         });
         drop(old);
     });
@@ -240,10 +241,10 @@ fn a_link_whose_use_ends_while_another_link_learns_its_name_is_dropped_later() {
         old.ours.drain_once();
         new.peer.send_handshake(0xae).unwrap();
         peers::MEANWHILE.set(Some(Box::new(move || drop(old))));
-        assert!(new.ours.try_lead());
+        let leading = new.ours.try_lead(Doing::Sleeping).unwrap();
         new.ours.receive_all(|_| false).unwrap();
         let was_kept = link.strong_count() > 0;
-        new.ours.leave();
+        new.ours.leave(leading);
         while link.strong_count() > 0 {
             deferred::run();
         }
