@@ -34,8 +34,9 @@ const FETCH_LIMIT: usize = 8 * DRAIN_LIMIT;
 /// up. No honest peer has more unread: a socket holds fewer packets than [`DRAIN_LIMIT`].
 const REST_LIMIT: usize = DRAIN_LIMIT + LINK_HANDLES_IN_FLIGHT;
 
-/// The longest sleep of a follower in a fetch before the follower looks at the inbox and the socket itself. A follower
-/// waits for a link while another thread, the leader, receives.
+/// The longest sleep of a follower in a fetch before the follower looks at the inbox and the socket itself. One event
+/// wakes no follower: another process with a copy of the socket, such as the introducer that made the socket, takes the
+/// packet that the follower has seen there, before the sleeping leader sees it. Then the leader sleeps on.
 const FOLLOW: Duration = Duration::from_millis(10);
 
 /// The length of a wait for the leader that begins after the deadline of the wait has passed: this process may have
@@ -541,6 +542,28 @@ mod tests {
             link.wake_followers();
             assert_eq!(told.recv_timeout(Duration::from_secs(20)), Ok(()));
             link.leave(leading);
+        });
+    }
+
+    /// Shows that a look for an attachment ends if another process with a copy of the socket takes the packet for which
+    /// the look waits. The leader, which the test plays, was about to receive the packet, and sleeps on.
+    #[test]
+    fn a_look_ends_if_another_process_takes_the_packet() {
+        let [link, peer] = linked();
+        link.drain_once();
+        let leading = link.try_lead(Doing::Sleeping).unwrap();
+        assert_eq!(peer.try_send(&Packet::Wake, Attachments::NOTHING), Ok(true));
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| tell.send(link.fetch(|_| None::<()>)).unwrap());
+            let begin = Instant::now();
+            while link.reader.leader.lock().followers() == 0 && begin.elapsed() < Duration::from_secs(60) {
+                std::thread::yield_now();
+            }
+            crate::os::socket::take(link.io.socket().unwrap(), &mut [0; 64]).unwrap();
+            let found = told.recv_timeout(Duration::from_secs(20));
+            link.leave(leading);
+            assert_eq!(found, Ok(Ok(None)));
         });
     }
 
