@@ -21,7 +21,7 @@ use crate::os::names::{self, Directory, own_user};
 use crate::peer::Peer;
 use crate::signals;
 use crate::sync::unpoisoned;
-use crate::wake::condvar::Condvar;
+use crate::wake::leader::{Doing, Leader};
 use crate::wake::watched_fd::WatchedFd;
 
 /// A function of the program that decides whether a listener accepts a connecting process: `true` accepts.
@@ -291,16 +291,14 @@ pub(super) struct ListenerState {
     /// The most connections, accepted without an invitation, that may wait for a call of `accept` to return them.
     /// Further connections are refused with the reason *busy*.
     most_admitted: usize,
-    state: Mutex<State>,
-    /// The condition variable on which threads in `accept` wait while another thread is the leader (handles the pending
-    /// connections). Notified when the leader has handled all ready events and stops being the leader.
-    turn: Condvar,
+    /// The threads in `accept`: the leader handles the pending connections, and stops leading when it has handled all
+    /// ready events. All threads look for the accepted connections under the lock of the leader.
+    leader: Leader<Accepted>,
 }
 
+/// The connections that a listener has accepted and not yet returned to the program.
 #[derive(Default)]
-struct State {
-    /// Whether some thread, the leader, handles the listener's pending connections now.
-    leading: bool,
+struct Accepted {
     /// Connect requests that the policy accepted without an invitation and no `accept` has returned yet, oldest first.
     admitted: VecDeque<ConnectRequest>,
     /// Connect requests that were accepted by an invitation and whose channel was not returned to the program yet,
@@ -348,8 +346,7 @@ impl Listener {
                 invited_only,
                 tokens: Tokens::default(),
                 most_admitted: limits.of_all,
-                state: Mutex::default(),
-                turn: Condvar::default(),
+                leader: Leader::default(),
             }),
         })
     }
@@ -408,21 +405,21 @@ impl ListenerState {
     fn accept(
         &self,
         deadline: Deadline,
-        mut find: impl FnMut(&mut State) -> Option<ConnectRequest>,
+        mut find: impl FnMut(&mut Accepted) -> Option<ConnectRequest>,
     ) -> Result<Channel, Error> {
         self.born.check()?;
         // Even without time to wait, the call handles the connections already made.
         let mut looked = false;
-        let mut state = unpoisoned(&self.state);
+        let mut turn = self.leader.lock();
         loop {
-            if let Some(request) = find(&mut state) {
-                if state.admitted.is_empty() {
+            if let Some(request) = find(&mut turn.shared) {
+                if turn.shared.admitted.is_empty() {
                     epoll::reset(&self.wake_fd);
                 }
-                drop(state);
+                drop(turn);
                 match self.accept_request(request) {
                     // The connecting process has closed its socket already.
-                    Err(Error::PeerClosed) => state = unpoisoned(&self.state),
+                    Err(Error::PeerClosed) => turn = self.leader.lock(),
                     channel => return channel,
                 }
                 continue;
@@ -433,21 +430,17 @@ impl ListenerState {
             if !deadline.is_now() {
                 signals::check()?;
             }
-            if state.leading {
-                looked = true;
-                // The leader notifies all threads that wait in `accept` when it stops leading.
-                state = self.turn.wait(&self.state, state, deadline.remaining(Instant::now()));
-                continue;
-            }
-            state.leading = true;
-            drop(state);
-            let leading = Leading(self);
-            let limit = if looked { deadline.remaining(Instant::now()) } else { Some(Duration::ZERO) };
-            let handled = self.handle_ready(limit);
+            turn = match self.leader.lead(turn, Doing::Sleeping) {
+                Ok(leading) => {
+                    let limit = if looked { deadline.remaining(Instant::now()) } else { Some(Duration::ZERO) };
+                    let handled = self.handle_ready(limit);
+                    drop(leading);
+                    handled?;
+                    self.leader.lock()
+                }
+                Err(turn) => self.leader.follow(turn, deadline.remaining(Instant::now())),
+            };
             looked = true;
-            drop(leading);
-            handled?;
-            state = unpoisoned(&self.state);
         }
     }
 
@@ -507,17 +500,18 @@ impl ListenerState {
                 None => return refused(&request, Refusal::Token),
             },
         };
-        let mut state = unpoisoned(&self.state);
+        let mut turn = self.leader.lock();
+        let accepted = &mut turn.shared;
         match invitation {
             Some(invitation) => {
-                state.invited.insert(invitation, request);
+                accepted.invited.insert(invitation, request);
             }
-            None if state.admitted.len() >= self.most_admitted => {
-                drop(state);
+            None if accepted.admitted.len() >= self.most_admitted => {
+                drop(turn);
                 refused(&request, Refusal::Busy);
             }
             None => {
-                state.admitted.push_back(request);
+                accepted.admitted.push_back(request);
                 epoll::signal(&self.wake_fd);
             }
         }
@@ -538,35 +532,25 @@ impl ListenerState {
     /// and [`accept_invited`](Self::accept_invited) has not returned the channel yet, closes the connection.
     pub(super) fn forget(&self, invitation: u64) {
         self.tokens.revoke(invitation);
-        let request = unpoisoned(&self.state).invited.remove(&invitation);
+        let request = self.leader.lock().shared.invited.remove(&invitation);
         drop(request);
     }
 
     /// Waits until a process has connected with the invitation of the number `invitation`, or the deadline has passed,
     /// and returns the channel to the process.
     pub(super) fn accept_invited(&self, invitation: u64, deadline: Deadline) -> Result<Channel, MeetError> {
-        self.accept(deadline, |state| state.invited.remove(&invitation))
+        self.accept(deadline, |accepted| accepted.invited.remove(&invitation))
             .map_err(|error| self.failed(Attempt::AcceptInvited, error))
     }
 
     /// Returns the channel to the next process that was accepted without an invitation.
     fn accept_next(&self, deadline: Deadline) -> Result<Channel, MeetError> {
-        self.accept(deadline, |state| state.admitted.pop_front()).map_err(|error| self.failed(Attempt::Accept, error))
+        self.accept(deadline, |accepted| accepted.admitted.pop_front())
+            .map_err(|error| self.failed(Attempt::Accept, error))
     }
 
     /// Returns the error of an `attempt` with the listener.
     pub(super) fn failed(&self, attempt: Attempt, error: Error) -> MeetError {
         MeetError::at_listener(attempt, &self.path, error)
-    }
-}
-
-/// A guard that exists while one thread is the listener's leader, the thread that handles the pending connections.
-/// Dropping the guard lets another thread be the leader, also when the program's policy has panicked.
-struct Leading<'a>(&'a ListenerState);
-
-impl Drop for Leading<'_> {
-    fn drop(&mut self) {
-        unpoisoned(&self.0.state).leading = false;
-        self.0.turn.notify_all();
     }
 }
