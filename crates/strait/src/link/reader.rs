@@ -545,6 +545,23 @@ mod tests {
         });
     }
 
+    /// Shows that a thread does not wait for a leader beyond its deadline, although the leader never finds the socket
+    /// empty and never stops leading.
+    #[test]
+    fn a_thread_does_not_wait_for_a_leader_beyond_its_deadline() {
+        let [link, _peer] = linked();
+        let leading = link.try_lead(Doing::Handling).unwrap();
+        let (tell, told) = std::sync::mpsc::channel();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                link.drain_or_follow(Deadline::after(Duration::from_millis(1)));
+                tell.send(()).unwrap();
+            });
+            assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(()));
+            link.leave(leading);
+        });
+    }
+
     /// Shows that a look for an attachment ends if another process with a copy of the socket takes the packet for which
     /// the look waits. The leader, which the test plays, was about to receive the packet, and sleeps on.
     #[test]
