@@ -1,4 +1,4 @@
-//! Two processes: the parent receives what its child sends, and learns when the child is gone, even if it was killed.
+//! Two processes: the parent receives messages of its child, and learns of the child's end, even after a kill.
 
 use std::env;
 use std::os::fd::{AsFd, OwnedFd};
@@ -14,7 +14,7 @@ use rustix::process::{Pid, PidfdFlags, getppid, pidfd_open};
 use rustix::thread::futex::{self, Flags, Timespec};
 use strait_ring::{Error, Peer, Receiver, RingMemory, Sender, Sleep};
 
-/// Size of the memory in bytes: both processes know it.
+/// Size of the memory in bytes, known to both processes.
 const LEN: usize = 64 << 10;
 
 /// Sleeps on the words of the ring by futexes, and looks whether the other process lives.
@@ -37,7 +37,8 @@ impl Futex {
 
 impl Sleep for Futex {
     fn wait(&self, word: &AtomicU32, asleep: u32, deadline: Option<Instant>) -> Peer {
-        // A process that is killed wakes nobody: each sleep is short, and the process that sleeps looks for itself.
+        // A killed process wakes nobody, so each sleep is short, and the sleeping process looks at the ring after each
+        // sleep.
         let look = Duration::from_millis(50);
         let left = deadline.map_or(look, |deadline| deadline.saturating_duration_since(Instant::now()).min(look));
         let left = Timespec::try_from(left).expect("a short time");
@@ -57,15 +58,15 @@ fn map(memory: impl AsFd) -> RingMemory {
     let (access, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::SHARED);
     // SAFETY: a mapping at an address of the kernel's choice changes no other memory. It stays until the process ends.
     let base = unsafe { mmap(std::ptr::null_mut(), LEN, access, flags, memory, 0) }.expect("memory");
-    // SAFETY: the memory is mapped, its size is sealed, and this process makes no other value of it.
+    // SAFETY: the memory is mapped, its size is sealed, and this process makes no other `RingMemory` of this mapping.
     unsafe { RingMemory::from_raw(base.cast(), LEN) }.expect("memory of the right size")
 }
 
-/// Starts `command`, a program that calls [`sender`], and returns it with the receiver of what it sends.
+/// Starts `command`, a program that calls [`sender`]. Returns the child, and the receiver of its messages.
 pub(crate) fn start(command: &mut Command) -> (Child, Receiver<Futex>) {
     let memory = memfd_create("ring", MemfdFlags::ALLOW_SEALING | MemfdFlags::CLOEXEC).expect("a memfd");
     ftruncate(&memory, LEN as u64).expect("memory");
-    // Nobody can make it shorter and so take it away.
+    // Nobody can shorten the memory and so make an access fail.
     fcntl_add_seals(&memory, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL).expect("seals");
     let ours = map(&memory);
     let child = command.stdin(Stdio::from(memory)).spawn().expect("a process");
@@ -73,7 +74,7 @@ pub(crate) fn start(command: &mut Command) -> (Child, Receiver<Futex>) {
     (child, Receiver::new(ours, Futex::with(pid)))
 }
 
-/// Returns the sender of the ring that the parent has given to this process as its standard input.
+/// Returns the sender of the ring on standard input, a gift of the parent.
 pub(crate) fn sender() -> Sender<Futex> {
     let memory = map(std::io::stdin());
     Sender::new(memory, Futex::with(getppid().expect("a parent")))

@@ -7,7 +7,7 @@ use std::fmt;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum Error {
-    /// The other side has closed the ring or is gone. A receiver gets this error after all messages that were sent.
+    /// The other side has closed the ring or is gone. A receiver first gets all messages sent before.
     Closed,
     /// The call was not to wait, and the ring is full (for a sender) or empty (for a receiver).
     WouldBlock,

@@ -10,7 +10,7 @@
 //!    128   both         cells, 64 bytes each, their number a power of two
 //! ```
 //!
-//! Each side's words have their own cache line.
+//! The words of each side have a cache line of their own.
 //!
 //! # Access
 //! The other side may be a process that writes to every byte at any time. So this module makes no Rust reference to the
@@ -41,7 +41,7 @@ pub struct RingMemory {
     base: NonNull<u8>,
     /// Number of cells, a power of two.
     cells: usize,
-    /// Keeps the memory allocated, if it is on the heap of this process.
+    /// Keeps memory on the heap of this process allocated; `None` for other memory.
     _heap: Option<Arc<Heap>>,
 }
 

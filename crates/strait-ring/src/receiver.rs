@@ -7,8 +7,8 @@ use crate::ring::{Consumer, Corrupt, Header, Memory, NextRecord, Record, RecordK
 use crate::sender::{ASLEEP, AWAKE};
 use crate::{Error, Peer, RingMemory, Sleep};
 
-/// Receives the messages of a ring, in the order in which they were sent. Dropping the receiver closes the ring;
-/// messages that were not received are lost.
+/// Receives the messages of a ring in the order of sending. Dropping the receiver closes the ring; messages not
+/// received are lost.
 #[derive(Debug)]
 pub struct Receiver<S: Sleep> {
     consumer: Consumer<RingMemory>,

@@ -19,7 +19,7 @@ impl<S: Sleep> Sender<S> {
         Self { producer: Producer::new(memory), sleep }
     }
 
-    /// Returns the number of bytes of the longest message that this ring can carry.
+    /// Returns the number of bytes of the longest message for this ring.
     pub fn longest(&self) -> usize {
         self.producer.longest_payload().min(MAX_MESSAGE)
     }
@@ -63,7 +63,7 @@ impl<S: Sleep> Sender<S> {
         Ok(())
     }
 
-    /// Publishes `message` where that takes more than a few instructions, or finds out why that cannot be done.
+    /// Publishes `message` by the longer path, or finds out why the message cannot be published.
     fn publish(&mut self, message: &[u8]) -> Result<(), Error> {
         let staged = self.producer.stage(Header::new(RecordKind::Message, message.len(), 0));
         let slot = staged.map_err(|reason| match reason {

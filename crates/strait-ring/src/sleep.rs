@@ -9,23 +9,23 @@ use std::time::Instant;
 pub enum Peer {
     /// The other side may still wake this side.
     Alive,
-    /// The other side is gone and will never wake this side. A call that waits then takes what the other side had
-    /// published, and otherwise fails with [`Error::Closed`](crate::Error::Closed).
+    /// The other side is gone and will never wake this side. A waiting call then takes the messages published before,
+    /// and otherwise fails with [`Error::Closed`](crate::Error::Closed).
     Gone,
 }
 
-/// The way in which one side of a ring sleeps and wakes the other side.
+/// How one side of a ring sleeps and wakes the other side.
 ///
 /// Between processes, use a futex on the word, without the flag for private futexes. Threads of one process can use
-/// [`Threads`]. A type that never sleeps is correct as well: its `wait` returns at once, and its `wake` does nothing.
+/// [`Threads`]. A type without sleep is correct as well: `wait` returns at once, and `wake` does nothing.
 pub trait Sleep {
     /// Sleeps while `word` holds `asleep`, at most until `deadline`. Comparing the word and going to sleep must be one
     /// step: a call of [`Sleep::wake`] after the word has changed must find the sleeper. May return early for any
     /// reason. The result says whether the other side still lives; if this is unknown, the result is [`Peer::Alive`].
     fn wait(&self, word: &AtomicU32, asleep: u32, deadline: Option<Instant>) -> Peer;
 
-    /// Wakes the thread that sleeps on `word`, the sleep word of the other side. The caller has changed that word
-    /// before.
+    /// Wakes the thread that sleeps on `word`, the sleep word of the other side. The caller has already changed the
+    /// word.
     fn wake(&self, word: &AtomicU32);
 }
 

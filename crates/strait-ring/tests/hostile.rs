@@ -7,7 +7,7 @@ use std::time::Instant;
 use proptest::prelude::*;
 use strait_ring::{Error, Peer, Receiver, RingMemory, Sender, Sleep};
 
-/// A way to sleep that does not, and after which the other side is gone.
+/// A way to sleep that returns at once and reports the other side as gone.
 struct Never;
 
 impl Sleep for Never {
@@ -39,8 +39,8 @@ impl Fenced {
     }
 
     fn side(&self) -> RingMemory {
-        // SAFETY: the memory outlives what is made of it; one side is made for a sender and one for a receiver, and the
-        // test writes only between their calls.
+        // SAFETY: the memory outlives the two sides; one is a sender and the other a receiver, and the test writes only
+        // between calls on the two.
         unsafe { RingMemory::from_raw(self.0.add(LEN), LEN) }.unwrap()
     }
 
@@ -70,7 +70,7 @@ enum Step {
     Wait,
     /// Writes a word to the memory: its index, and the value.
     Write(usize, u64),
-    /// Changes one bit of a word.
+    /// Changes a bit of a word.
     Flip(usize, u32),
 }
 

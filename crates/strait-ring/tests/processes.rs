@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 
 use strait_ring::{Error, Receiver};
 
-/// Name of the environment variable that tells a child process what to do.
+/// Name of the environment variable for the role of a child process.
 const ROLE: &str = "STRAIT_RING_ROLE";
 
 /// Longer than any of these tests takes on a loaded machine.
@@ -20,7 +20,7 @@ const PATIENCE: Duration = Duration::from_secs(120);
 /// Number of messages of the roles that send a fixed number.
 const COUNT: u32 = 500;
 
-/// A child process, which is killed with the test.
+/// A child process, killed when the test ends.
 struct Actor(Child);
 
 impl Actor {

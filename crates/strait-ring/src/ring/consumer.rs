@@ -17,24 +17,24 @@ const MOST_QUOTA: u64 = 1 << 62;
 #[derive(Clone, Debug)]
 pub struct Consumer<M> {
     memory: M,
-    /// Position at which this ring begins, in cells counted since the lane was made: 0 for the first ring of a lane.
-    /// The larger ring that replaces a smaller one begins at the position at which the smaller ring ended.
+    /// Position at which the ring begins, in cells since the lane was made: 0 for the first ring of a lane. A larger
+    /// ring begins at the position at which the smaller ring before it ended.
     base: u64,
-    /// Number of cells that this consumer has read since the lane was made.
+    /// Number of cells read by the consumer since the lane was made.
     position: u64,
     /// The position at which the consumer owes credit for cells: [`credit_step`] cells behind the last credit given.
     /// (The last credit given is the number of cells freed since the lane was made, as the consumer last wrote it to
     /// shared memory for the producer.)
     credit_due: u64,
-    /// The packed record that is being read, if any, and how much of it was read.
+    /// The packed record being read, if any, and the progress in the record.
     pack: Pack,
     /// Number of messages received since the lane was made.
     taken: u64,
-    /// The number of received messages at which the consumer owes credit by its message quota: as many behind the
-    /// number that the consumer last wrote to shared memory for the producer.
+    /// The number of received messages at which the consumer owes credit by its message quota: one quota above the
+    /// number last reported to the producer.
     taken_due: u64,
-    /// Message quota: the number of received messages after which the consumer gives credit, whatever their size; at
-    /// most [`MOST_QUOTA`].
+    /// Message quota: the number of received messages, of any size, after which the consumer gives credit; at most
+    /// [`MOST_QUOTA`].
     message_quota: u64,
 }
 
@@ -88,7 +88,7 @@ pub enum Popped {
     Other,
 }
 
-/// An error: the producer wrote something to the ring that no correct producer writes. The text says what was wrong.
+/// An error: the ring has contents that no correct producer writes. The text names the mistake.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt(pub &'static str);
 
@@ -259,7 +259,7 @@ impl<M: Memory> Consumer<M> {
         }
     }
 
-    /// Returns whether the ring has no further record now. Costs one load, and so suits a loop that spins.
+    /// Returns whether the ring has no further record now. The cost of one load suits a loop that spins.
     #[inline]
     pub fn is_empty(&self) -> bool {
         self.pack.left == 0 && self.memory.header(self.index()).load(Acquire) == 0
@@ -318,8 +318,8 @@ impl<M: Memory> Consumer<M> {
         M::full_barrier();
     }
 
-    /// Sets the message quota to `messages`: the number of received messages after which the consumer gives credit,
-    /// whatever their size.
+    /// Sets the message quota to `messages`: the number of received messages, of any size, after which the consumer
+    /// gives credit.
     pub fn set_message_quota(&mut self, messages: u64) {
         let messages = messages.min(MOST_QUOTA);
         self.taken_due = self.taken_due - self.message_quota + messages;

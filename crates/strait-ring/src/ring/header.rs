@@ -31,16 +31,16 @@ pub enum RecordKind {
     /// free header. The producer goes on in the lane (shared memory with two rings) that the ring's control block
     /// names.
     Frozen = 8,
-    /// A packed record: its payload is several small messages one behind the other, each behind a word with its length.
+    /// A packed record: the payload is several small messages, each behind a word with its length.
     Pack = 9,
     /// A handle table: it describes the handles of the message in the next record, if not all of these are plain
     /// descriptors. If this record's header counts a handle, the table is in memory that was sent over the socket of
     /// the link; otherwise the table is the payload.
     Table = 10,
-    /// A prepended backlog: messages that the consumer must deliver before everything behind this record. These
-    /// messages were sent to another end, and not received there before its channel was fused with this one. The
-    /// messages are encoded as a handle table. If this record's header counts a handle, the table is in memory sent
-    /// over the socket of the link; otherwise the table is the payload.
+    /// A prepended backlog: messages to deliver before everything behind this record. The messages were sent to another
+    /// end, and not received there before that end's channel was fused with this channel. The messages are encoded as a
+    /// handle table. If the header counts a handle, the table is in memory sent over the socket of the link; otherwise
+    /// the table is the payload.
     Prepended = 11,
 }
 
@@ -92,7 +92,7 @@ const UNUSED_FROM: u32 = 49;
 /// plain message is shorter than [`MAX_MESSAGE`].
 const PLAIN_BITS: u32 = MAX_MESSAGE.ilog2();
 
-/// The header of a record. A header is one word, so that it stays in a register when passed on.
+/// The header of a record, in a single word, to stay in a register when passed on.
 ///
 /// ```text
 /// bits  0..32  bytes of payload
@@ -115,7 +115,7 @@ impl Header {
         Self(NonZeroU64::new(word).expect("no kind is 0"))
     }
 
-    /// Returns this header as the word that the ring holds; never 0.
+    /// Returns this header as a word for the ring; never 0.
     #[inline]
     pub fn to_word(self) -> u64 {
         self.0.get()
@@ -134,8 +134,8 @@ impl Header {
         self.0.get() >> 48 & 1 == 1
     }
 
-    /// Returns the header that `word` holds; `None` if no correct producer writes this word into a header. The word 0
-    /// is no header.
+    /// Returns the header in `word`; `None` if no correct producer writes this word into a header. The word 0 is no
+    /// header.
     #[inline]
     pub fn from_word(word: u64) -> Option<Self> {
         let ours = word >> UNUSED_FROM == 0
@@ -155,7 +155,7 @@ impl Header {
         RecordKind::from_bits((self.0.get() >> 32) as u8).expect("checked when it was made")
     }
 
-    /// Returns the number of handles that travel with the message; for a packed record, the number of messages in it.
+    /// Returns the number of handles of the message; for a packed record, the number of messages in the record.
     #[inline]
     pub fn handles(self) -> usize {
         (self.0.get() >> 40) as u8 as usize

@@ -7,16 +7,16 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering, fence};
 
 /// An atomic word of type `T`: of the standard library, or of the model checker.
 pub trait Word<T> {
-    /// Loads the value of this word.
+    /// Loads the value.
     fn load(&self, order: Ordering) -> T;
-    /// Stores `value` in this word.
+    /// Stores `value`.
     fn store(&self, value: T, order: Ordering);
-    /// Stores `value` in this word and returns the value that the word held before, in one step.
+    /// Stores `value` and returns the previous value, in one step.
     fn swap(&self, value: T, order: Ordering) -> T;
-    /// Sets the bits `bits` of this word and returns the value that the word held before, in one step.
+    /// Sets the bits `bits` and returns the previous value, in one step.
     fn fetch_or(&self, bits: T, order: Ordering) -> T;
-    /// Stores `new` in this word if it holds `current`, in one step. Returns the value that the word held before: as
-    /// `Ok` if the value was `current`, else as `Err`.
+    /// Stores `new` if the value is `current`, in one step. Returns the previous value: as `Ok` if it was `current`,
+    /// else as `Err`.
     fn compare_exchange(&self, current: T, new: T, success: Ordering, failure: Ordering) -> Result<T, T>;
 }
 
@@ -77,7 +77,7 @@ pub trait Memory {
     /// Returns the consumer's sleep word: 0 while the consumer is awake; another value says how the consumer sleeps
     /// until a message comes.
     fn sleeping(&self) -> &Self::Word32;
-    /// Returns the word with the CPU that the producing end last ran on, plus 1; 0 if this is unknown.
+    /// Returns the word for the CPU on which the producing end last ran: its number plus 1, or 0 if unknown.
     fn cpu(&self) -> &Self::Word32;
     /// Returns the credit: the number of cells that the consumer has freed since the lane was made.
     fn credit(&self) -> &Self::Word64;
@@ -85,8 +85,8 @@ pub trait Memory {
     fn taken(&self) -> &Self::Word64;
     /// Copies `bytes` into the payload of the record that begins in `cell`, from byte `offset` of the payload on.
     fn write(&self, cell: usize, offset: usize, bytes: &[u8]);
-    /// Copies `parts`, one behind the other, into the payload of the record that begins in `cell`. The parts have `len`
-    /// bytes in all.
+    /// Copies `parts`, with `len` bytes in all, one behind the other into the payload of the record that begins in
+    /// `cell`.
     fn gather(&self, cell: usize, parts: &[IoSlice<'_>], len: usize) {
         let mut at = 0;
         for part in parts {
@@ -106,8 +106,8 @@ pub trait Memory {
         Self::step("before a record is committed");
         self.header(cell).compare_exchange(0, header, Ordering::SeqCst, Ordering::Acquire).map(|_| ())
     }
-    /// Loads the header of the cell `cell` and calls `place` with it. If `place` returns memory, which fits one cell,
-    /// fills that memory from the payload of the record in the cell. Returns the header.
+    /// Loads the header of the cell `cell` and calls `place` with the header. If `place` returns memory (at most one
+    /// cell), fills the memory from the payload of the record in the cell. Returns the header.
     #[inline]
     fn read_one<'a>(&self, cell: usize, place: impl FnOnce(u64) -> Option<&'a mut [MaybeUninit<u8>]>) -> u64 {
         let header = self.header(cell).load(Ordering::Acquire);
@@ -132,14 +132,14 @@ pub trait Memory {
     /// may do nothing.
     fn prefetch_for_reading(&self, _cell: usize) {}
 
-    /// A barrier that keeps this order: the caller first records its sleep in its sleep word, and then looks at the
+    /// A barrier that keeps this order: the caller first records its sleep in the sleep word, and then looks at the
     /// ring once more.
     #[inline]
     fn sleep_barrier() {
         fence(Ordering::SeqCst);
     }
 
-    /// A barrier that keeps this order: the atomic exchange that publishes comes before the load of the other side's
+    /// A barrier that keeps this order: the atomic exchange of a publication comes before the load of the other side's
     /// sleep word.
     ///
     /// In the shipped code this barrier does nothing: both accesses are sequentially consistent, and so ordered. The
@@ -148,8 +148,8 @@ pub trait Memory {
     #[inline]
     fn full_barrier() {}
 
-    /// Marks by its name the step right after this call, which the other side can see. For tests that stop a process at
-    /// such a step; does nothing otherwise.
+    /// Gives a name to the step right after this call, which the other side can see. Tests stop a process at such a
+    /// step; otherwise the call does nothing.
     #[inline(always)]
     fn step(_name: &'static str) {}
 }

@@ -48,7 +48,7 @@ pub const CELL: usize = 64;
 /// Size of a record's header in bytes.
 pub const HEADER: usize = 8;
 
-/// Number of bytes of the longest payload that fits one cell.
+/// Number of bytes of the longest payload in a single cell.
 pub const ONE_CELL: usize = CELL - HEADER;
 
 /// Size in bytes of the word before each message of a packed record that says the message's length. Each message begins
@@ -59,13 +59,13 @@ pub const PACK_WORD: usize = 8;
 /// cells of their own.
 pub const PACKABLE: usize = 256;
 
-/// Number of cells of the smallest ring that this library makes.
+/// Number of cells of the smallest ring made by this library.
 pub const MIN_CELLS: usize = 4;
 
 /// Number of cells of the largest ring that a peer may claim to have. No correct process has a larger ring.
 pub const MAX_CELLS: usize = 1 << 24;
 
-/// Returns the number of cells that a record with a payload of `len` bytes takes in a ring, its header included.
+/// Returns the number of cells of a record with a payload of `len` bytes, including the header.
 #[inline]
 pub const fn cells_for(len: usize) -> usize {
     (HEADER + len).div_ceil(CELL)

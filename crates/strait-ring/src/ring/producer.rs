@@ -12,7 +12,7 @@ use super::{CELL, HEADER, Header, Memory, ONE_CELL, PACK_WORD, RecordKind, Word,
 /// of the header behind its message.
 const ZERO_AHEAD: u64 = 4;
 
-/// Number of cells by which the producer prefetches ahead of the cell that it zeroes or writes.
+/// Number of cells by which prefetches run ahead of zeroing and writing.
 const FETCH_AHEAD: usize = 24;
 
 /// Writes the records of a lane's ring. Only one thread at a time may use a producer. The records of a batch become
@@ -20,13 +20,13 @@ const FETCH_AHEAD: usize = 24;
 #[derive(Debug)]
 pub struct Producer<M> {
     memory: M,
-    /// Position at which this ring begins, in cells counted since the lane was made: 0 for the first ring of a lane.
-    /// The larger ring that replaces a smaller one begins at the position at which the smaller ring ended.
+    /// Position at which the ring begins, in cells since the lane was made: 0 for the first ring of a lane. A larger
+    /// ring begins at the position at which the smaller ring before it ended.
     base: u64,
-    /// Number of cells that this producer has committed since the lane was made.
+    /// Number of cells committed by the producer since the lane was made.
     position: u64,
-    /// Number of cells that this producer has written since the lane was made, including the staged records, which are
-    /// not committed yet.
+    /// Number of cells written by the producer since the lane was made, including staged records, which are not
+    /// committed yet.
     staged: u64,
     /// Value of the field `staged` before the last record was staged.
     staged_before: u64,
@@ -39,8 +39,8 @@ pub struct Producer<M> {
     /// The last credit accepted: the number of cells that the consumer has freed since the lane was made, as the
     /// producer last loaded it.
     credit: u64,
-    /// The position up to which cells are free, by the last credit accepted: as many cells behind that credit, or
-    /// behind the beginning of this ring, as the ring has.
+    /// The position up to which cells are free, by the last credit accepted: the size of the ring beyond the credit, or
+    /// beyond the beginning of the ring before any credit.
     free_end: u64,
 }
 
@@ -58,7 +58,7 @@ const PACK_ROOM: usize = 32 * CELL - HEADER;
 /// The greatest number of messages that a packed record may hold.
 const PACK_COUNT: usize = 255;
 
-/// A staged packed record to which messages are being added.
+/// A staged packed record, open for further messages.
 #[derive(Debug)]
 pub struct Packing {
     slot: Slot,
@@ -116,8 +116,7 @@ impl<M: Memory> Producer<M> {
         &self.memory
     }
 
-    /// Returns the position at which this ring began: the number of cells that were committed to earlier rings of the
-    /// lane.
+    /// Returns the position at which this ring began: the number of cells committed to earlier rings of the lane.
     pub fn base(&self) -> u64 {
         self.base
     }
@@ -151,7 +150,7 @@ impl<M: Memory> Producer<M> {
         self.refresh_credit().is_ok() && !self.lacks(cells)
     }
 
-    /// Returns the number of bytes of the longest payload that a record may have in this ring.
+    /// Returns the number of bytes of the longest payload of a record in this ring.
     pub fn longest_payload(&self) -> usize {
         super::longest_payload(self.memory.cells())
     }
@@ -199,7 +198,7 @@ impl<M: Memory> Producer<M> {
         M::step("after a record was committed");
         M::full_barrier();
         (self.position, self.staged) = (end, end);
-        // One more header is zeroed for each message, so that the distance stays.
+        // Zeroes one more header for each message, to keep the distance.
         let zeroed = self.zeroed;
         if zeroed < self.free_end.min(end + ZERO_AHEAD) {
             let ahead = cell + (zeroed - position) as usize;
@@ -210,8 +209,8 @@ impl<M: Memory> Producer<M> {
         true
     }
 
-    /// Zeroes the header at position `end`, one cell behind the position of this producer, if that cell is free. Loads
-    /// the consumer's credit for that. Returns `false` if the cell is not free, or if the credit is invalid.
+    /// Zeroes the header at position `end`, one cell behind the producer's position, if the cell is free. Loads the
+    /// consumer's credit to find out. Returns `false` if the cell is not free, or the credit is invalid.
     #[inline(always)]
     fn zero_next(&mut self, end: u64) -> bool {
         if self.lacks(2) && (self.refresh_credit().is_err() || self.lacks(2)) {
@@ -230,9 +229,9 @@ impl<M: Memory> Producer<M> {
         self.push_with(len, |memory, cell| memory.gather(cell, parts, len))
     }
 
-    /// Stages and commits one message of `len` bytes, in one step: its record is never staged, so its position and cell
-    /// stay in registers. Calls `fill` with the memory and the message's first cell, to write the payload. Returns
-    /// `false`, with nothing staged or published, in the cases that [`push`](Self::push) names.
+    /// Stages and commits a message of `len` bytes in a single step, which keeps position and cell in registers. Calls
+    /// `fill` with the memory and the message's first cell, to write the payload. Returns `false`, with nothing staged
+    /// or published, in the cases named by [`push`](Self::push).
     #[inline(always)]
     fn push_with(&mut self, len: usize, fill: impl FnOnce(&M, usize)) -> bool {
         let (position, cells) = (self.position, cells_for(len));
@@ -390,8 +389,8 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Removes the record that was staged last, with the padding before it; does nothing if that record is committed.
-    /// Only one record can be removed in this way before another record is staged.
+    /// Removes the last staged record, with the padding before the record; does nothing if the record is committed.
+    /// Works only once before another record is staged.
     pub fn unstage_last(&mut self) {
         self.staged = self.staged_before.max(self.position);
         self.zeroed = self.position;
@@ -457,8 +456,8 @@ impl<M: Memory> Producer<M> {
         unsafe { self.memory.uninit_mut(slot.cell, slot.len) }
     }
 
-    /// Shortens the record that was staged last, at `slot`: replaces its header by `header`, whose length is the new
-    /// length of the payload. Panics if the new length exceeds the old one.
+    /// Shortens the last staged record, at `slot`: replaces the header by `header`, with the new length of the payload.
+    /// Panics if the new length exceeds the old length.
     pub fn shorten(&mut self, slot: &mut Slot, header: Header) {
         let len = header.len();
         assert!(len <= slot.len, "a record only shrinks");
@@ -500,7 +499,7 @@ impl<M: Memory> Producer<M> {
         self.swap_in_at(self.index(self.position), header)
     }
 
-    /// Publishes the record whose payload was written, in `cell`, the cell at the position of this producer.
+    /// Publishes the record in `cell`, the cell at the producer's position, after the payload was written.
     #[inline]
     fn swap_in_at(&self, cell: usize, header: u64) -> Result<(), Ended> {
         M::step("before a record is committed");
@@ -514,7 +513,7 @@ impl<M: Memory> Producer<M> {
         }
     }
 
-    /// Returns the number of cells that the consumer has freed since the lane was made, as the producer last loaded it.
+    /// Returns the number of cells freed by the consumer since the lane was made, as last loaded by the producer.
     pub fn known_credit(&self) -> u64 {
         self.credit
     }
@@ -525,7 +524,7 @@ impl<M: Memory> Producer<M> {
         self.memory.credit().load(Acquire) != self.credit
     }
 
-    /// Returns the mark with which the consumer has ended the ring; `None` if the consumer has not ended it.
+    /// Returns the mark by which the consumer ended the ring; `None` if the consumer has not ended the ring.
     pub fn ended(&self) -> Option<Ended> {
         match self.memory.header(self.index(self.position)).load(Acquire) {
             0 => None,

@@ -1,9 +1,8 @@
 //! The transfer word: the state of the transfer of a ring's writing end to another process, and how the ring's consumer
 //! sleeps meanwhile.
 //!
-//! Three processes take part: the **source**, which has the writing end and sends it away; the **destination**, which
-//! receives it; and the **consumer** of the ring, which does not move. One word in shared memory holds the transfer
-//! state:
+//! Three processes take part: the **source** has the writing end and sends the end away; the **destination** receives
+//! the end; the **consumer** of the ring does not move. One word in shared memory holds the transfer state:
 //!
 //! ```text
 //!          source: hand over           destination: claim
@@ -37,8 +36,8 @@ use std::sync::atomic::Ordering::SeqCst;
 
 use super::{Memory, Word};
 
-/// `RELAYED`: the bit of a consumer's sleep word which says that the consumer sleeps on its link to the source of a
-/// transfer. Only the source can wake this sleeper (the wake-up is relayed).
+/// `RELAYED`: the bit of a consumer's sleep word for a sleep on the link to the source of a transfer. Only the source
+/// can wake such a sleeper (the wake-up is relayed).
 pub const RELAYED: u32 = 4;
 
 /// The state of the transfer of a ring's writing end from one process (the source) to another (the destination).
@@ -69,8 +68,8 @@ impl TransferState {
             .find(|state| *state as u32 == word)
     }
 
-    /// Loads the transfer state from the transfer word `word`; `None` if the word holds no valid state. A consumer that
-    /// is about to sleep calls this after recording its sleep in its sleep word.
+    /// Loads the transfer state from the transfer word `word`; `None` if the word holds no valid state. A consumer
+    /// calls this function after it recorded its sleep in its sleep word, and before it sleeps.
     #[inline]
     pub fn of(word: &impl Word<u32>) -> Option<Self> {
         Self::from_word(word.load(SeqCst))
@@ -114,7 +113,7 @@ pub fn claim(word: &impl Word<u32>) -> Option<TransferState> {
     // does.
     let _ = word.load(SeqCst);
     match step(word, TransferState::Pending, TransferState::Claimed) {
-        // The state after handed over can only be claimed, so this one step is enough.
+        // The state after handed over can only be claimed, so a single step is enough.
         Some(TransferState::HandedOver) => step(word, TransferState::HandedOver, TransferState::Claimed),
         found => found,
     }
@@ -148,8 +147,8 @@ pub fn take_sleeper_if_relayed(word: &impl Word<u32>) -> u32 {
 #[inline]
 fn take_sleeper_that(word: &impl Word<u32>, ours: impl Fn(u32) -> bool) -> u32 {
     let how = word.load(SeqCst);
-    // A plain exchange could take a sleeper of the other kind that came in between. One attempt is enough: see the head
-    // of this file.
+    // A plain exchange could take a sleeper of the other kind, if the sleep word changed in between. A single attempt
+    // is enough: see the head of this file.
     if how != 0 && ours(how) && word.compare_exchange(how, 0, SeqCst, SeqCst).is_ok() { how } else { 0 }
 }
 

@@ -9,15 +9,15 @@ use crate::ring::{Header, Memory, PACK_WORD, RecordKind, Word, cells_for};
 use std::mem::MaybeUninit;
 use std::sync::atomic::Ordering::Acquire;
 
-/// A survey (a count of queued messages that receives none): the position up to which it has looked, and the messages
-/// and bytes it has counted.
+/// A survey (a count of queued messages without receiving): the position of the survey in the ring, and the messages
+/// and bytes counted so far.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Survey {
     base: u64,
     position: u64,
-    /// Number of messages that the survey has counted since it began.
+    /// Number of messages counted since the survey began.
     pub messages: u64,
-    /// Number of bytes of all messages that the survey has counted since it began.
+    /// Number of bytes of all messages counted since the survey began.
     pub bytes: u64,
 }
 
@@ -39,8 +39,7 @@ impl<M: Memory> Consumer<M> {
     /// them. Returns the kind of the record at which the count stopped: a mark or a prepended backlog. Returns `None`
     /// if every published record was counted.
     pub fn look_ahead(&self, survey: &mut Survey) -> Result<Option<RecordKind>, Corrupt> {
-        // The messages left of a packed record that is being read. A survey that has gone past this record goes on
-        // behind it.
+        // Counts the rest of a packed record that is being read, unless the survey is already behind the record.
         if self.pack.left > 0 && survey.position == self.position {
             let pack = self.pack;
             self.count_packed(survey, pack.cell as usize, pack.offset as usize, pack.len as usize, pack.left as usize)?;
@@ -65,7 +64,7 @@ impl<M: Memory> Consumer<M> {
                 RecordKind::Pad | RecordKind::Table => {}
                 RecordKind::Pack => self.count_packed(survey, cell, 0, header.len(), header.handles())?,
                 RecordKind::Message => survey.count(header.len() as u64),
-                // The record says in which block its bytes are, and how many.
+                // The record says in which block the payload is, and its length.
                 RecordKind::Block => survey.count(self.word_at(cell, 2, header.len())),
                 RecordKind::Sealed => survey.count(self.word_at(cell, 0, header.len())),
                 kind @ (RecordKind::Next

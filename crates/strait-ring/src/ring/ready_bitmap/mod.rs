@@ -1,5 +1,5 @@
-//! The notification area, by which a process notifies another one that members of a wait set have something. Its main
-//! part is the ready bitmap.
+//! The notification area, by which one process tells another process which members of a wait set have something. The
+//! main part is the ready bitmap.
 //!
 //! A notification area is memory that two processes share: the notifier and the reader. The area has three levels: a
 //! bit for each of 2^20 members, a bit above each 64 bits of the first level, and a bit above each 64 bits of the
@@ -27,16 +27,16 @@
 //! Each operation below is an exchange or a load with at least release or acquire ordering; *before* refers to the
 //! modification order of the word in question.
 //!
-//! The notifier goes up: it sets the leaf's bit, and then sets each bit above, or sees that it is set. The reader goes
-//! down: it takes a word (an exchange for 0), and then, now or in a later call, takes each word below that one of its
-//! bits names. Let the notifier set bit *L* in a leaf. If the reader takes the leaf after that, it gets *L*. The reader
-//! does take the leaf if the bit above, as the notifier left or saw it, is there when the reader takes the middle word.
-//! So the notification could be lost only if that bit was gone already, and the notifier *saw* the bit without setting
-//! it. But a reader that takes the middle word takes the leaf next. If that was before *L*, the notifier, which changed
-//! the leaf after that, has acquired that the middle word was taken, and cannot see the bit from before. If it was
-//! after *L*, the reader has *L*. The argument holds one level up as well: between taking the top word and taking *L*'s
-//! leaf the reader takes the middle word; and a notifier that set the bit there afterwards has acquired, and passed on,
-//! that the top word was taken.
+//! The notifier goes up: it sets the bit in the leaf, and then on each level above sets the bit or sees the bit set.
+//! The reader goes down: it takes a word (an exchange for 0), and then, now or in a later call, takes each word below
+//! for which the taken word has a bit. Let the notifier set bit *L* in a leaf. If the reader takes the leaf afterwards,
+//! the reader gets *L*. The reader does take the leaf if the bit above is still set when the reader takes the middle
+//! word. So the notification could be lost only if the bit above was taken before, and the notifier *saw* the bit
+//! without setting it. But a reader that takes the middle word takes the leaf next. If the reader took the leaf before
+//! *L*, the notifier changed the leaf after the reader. By that change the notifier has acquired that the middle word
+//! was taken, and cannot see the earlier bit. If the reader took the leaf after *L*, the reader has *L*. The argument
+//! holds one level up as well. Between the top word and the leaf of *L*, the reader takes the middle word; and a
+//! notifier that set the bit there afterwards has acquired, and passed on, that the top word was taken.
 //!
 //! A notifier must look at the words above even if the leaf's bit was set already: the thread that set it may not have
 //! come to the top yet. The model finds this.
@@ -49,9 +49,9 @@
 //! *posted* is set.
 //!
 //! Only one thread of the reader sleeps on the word at a time, and only briefly. Then the thread **leaves**: it clears
-//! the sleep word if the word still holds 1. After that the thread acts as if it had received a packet, because other
-//! threads may have begun to sleep in another way meanwhile. A thread that records another way to sleep wakes the
-//! thread whose record it replaced.
+//! the sleep word if the word still holds 1. After leaving, the thread acts as if it had received a packet, because
+//! other threads may have begun to sleep in another way meanwhile. A thread that records another way to sleep wakes the
+//! thread of the replaced record.
 //!
 //! # A notifier without the area
 //!
@@ -77,10 +77,10 @@ use std::sync::atomic::{Ordering::SeqCst, fence};
 
 use crate::ring::{Word, take_sleeper};
 
-/// Number of bits in one word of the ready bitmap (one bit for each member of a wait set).
+/// Number of bits in a word of the ready bitmap. Each member of a wait set has one bit.
 const BITS: usize = 64;
 
-/// Number of members of wait sets for which a notification area has bits. Member ids are the numbers below it.
+/// Number of members with bits in a notification area. Member ids are the numbers below `MEMBERS`.
 pub const MEMBERS: usize = 1 << 20;
 
 const LEAVES: usize = MEMBERS / BITS;
@@ -133,20 +133,19 @@ pub trait Words {
     /// thread that sleeps on the sleep word; else 0.
     fn known(&self) -> &Self::Word32;
 
-    /// A barrier that keeps this order: a notifier sets bits, or sees that they are set, before it loads the reader's
-    /// sleep word. Does something in the model checker only; see
-    /// [`Memory::full_barrier`](crate::ring::Memory::full_barrier).
+    /// A barrier that keeps this order: a notifier sets bits, or sees the bits set, before loading the reader's sleep
+    /// word. Has an effect in the model checker only; see [`Memory::full_barrier`](crate::ring::Memory::full_barrier).
     #[inline]
     fn full_barrier() {}
 
-    /// A barrier that keeps this order: the reader records its sleep in the sleep word before it looks at the ready
+    /// A barrier that keeps this order: the reader records its sleep in the sleep word before looking at the ready
     /// bitmap once more; see [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
     #[inline]
     fn sleep_barrier() {
         fence(SeqCst);
     }
 
-    /// A fence that keeps two orders. A notifier publishes before it checks whether its process has the notification
+    /// A fence that keeps two orders. A notifier publishes before checking whether its process has the notification
     /// area. The thread that receives the area makes the area known to its process before setting the word *known*.
     #[inline]
     fn known_barrier() {
@@ -205,7 +204,7 @@ impl MemberId {
         ((number as usize) < MEMBERS).then_some(Self(number))
     }
 
-    /// Returns this member id as a number.
+    /// Returns the member id as a number.
     #[inline]
     pub fn number(self) -> u32 {
         self.0
@@ -347,7 +346,7 @@ fn make_sure_of(word: &impl Word<u64>, bit: u64) {
     }
 }
 
-/// A word that the collector has taken from one level of the ready bitmap, with the bits not processed yet.
+/// A word taken from one level of the ready bitmap by the collector, with the bits not processed yet.
 #[derive(Clone, Copy, Debug, Default)]
 struct TakenWord {
     /// Index of the word within its level of the ready bitmap.
@@ -386,7 +385,7 @@ impl<W: Words> Collector<W> {
     /// Creates the collector of the notification area `words`, which has collected nothing yet.
     #[inline]
     pub fn new(words: W) -> Self {
-        // The circle begins with the word after this one.
+        // The circle begins with the word after `top`.
         let top = TakenWord { index: TOPS - 1, bits: 0 };
         Self { words, top, middle: TakenWord::default(), leaf: TakenWord::default() }
     }
@@ -438,8 +437,8 @@ impl<W: Words> Collector<W> {
         TakenWord { index, bits: self.words.word(first + index).swap(0, SeqCst) }
     }
 
-    /// Returns whether no notification is left to collect; changes nothing. Costs a few loads of one cache line, and so
-    /// suits a loop that spins. A reader also calls this between recording its sleep
+    /// Returns whether no notification is left to collect; changes nothing. The cost of a few loads of one cache line
+    /// suits a loop that spins. A reader also calls this function between recording its sleep
     /// ([`announce`](crate::ring::announce), with [`Words::sleeping`]) and sleeping.
     #[inline]
     pub fn is_empty(&self) -> bool {

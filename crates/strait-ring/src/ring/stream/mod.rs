@@ -8,7 +8,7 @@
 //!
 //! If a side finds nothing to do, it records its sleep in its sleep word, and looks once more. A side publishes by an
 //! exchange, looks at the other side's sleep word, and takes the sleeper by an exchange; then it must wake the other
-//! side. This protocol is the one of the [ring](crate::ring), and model-checked in the same way.
+//! side. The [ring](crate::ring) has the same protocol, model-checked in the same way.
 //!
 //! The word [`Words::finished`] is set after the last bytes were published. A consumer that sees it set, and then finds
 //! no more bytes, has read the whole stream. If the producer dies, the word stays 0; so a crash differs from an end.
@@ -31,37 +31,37 @@ pub trait Words {
     /// Returns the word *written*: the number of bytes written since the pipe was made. Only the producer writes this
     /// word.
     fn written(&self) -> &Self::Word64;
-    /// Returns the word *finished*: 1 once the producer has declared that it will write nothing more, else 0. Only the
-    /// producer writes this word.
+    /// Returns the word *finished*: 1 once the producer has declared to write nothing more, else 0. Written by the
+    /// producer only.
     fn finished(&self) -> &Self::Word32;
     /// Returns the word *taken*: the number of bytes read since the pipe was made. Only the consumer writes this word.
     fn taken(&self) -> &Self::Word64;
-    /// Returns the word *done*: 1 once the consumer has declared that it will read nothing more, else 0. Only the
-    /// consumer writes this word.
+    /// Returns the word *done*: 1 once the consumer has declared to read nothing more, else 0. Written by the consumer
+    /// only.
     fn done(&self) -> &Self::Word32;
     /// Returns the consumer's sleep word: 1 while the consumer sleeps until there are bytes to read, else 0.
     fn sleeping(&self) -> &Self::Word32;
     /// Returns the producer's sleep word: 1 while the producer sleeps until there is room to write, else 0.
     fn waiting(&self) -> &Self::Word32;
 
-    /// A barrier that keeps this order: one side records its sleep in its sleep word, and then looks at the other
-    /// side's counter once more; see [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
+    /// A barrier that keeps this order: a side records its sleep in its sleep word, and then looks at the other side's
+    /// counter once more; see [`Memory::sleep_barrier`](crate::ring::Memory::sleep_barrier).
     #[inline]
     fn sleep_barrier() {
         fence(SeqCst);
     }
 
-    /// A barrier that keeps this order: one side publishes its counter, and then loads the other side's sleep word.
-    /// Does something in the model checker only; see [`Memory::full_barrier`](crate::ring::Memory::full_barrier).
+    /// A barrier that keeps this order: a side publishes its counter, and then loads the other side's sleep word. Has
+    /// an effect in the model checker only; see [`Memory::full_barrier`](crate::ring::Memory::full_barrier).
     #[inline]
     fn full_barrier() {}
 }
 
-/// An error: the counter that the other side of the data pipe wrote has a value that no correct process writes.
+/// An error: the other side's counter has a value that no correct process writes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Corrupt;
 
-/// A contiguous part of a data pipe's buffer: the offset of its first byte, and the number of its bytes.
+/// A contiguous part of a data pipe's buffer, given by offset and length in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Span {
     /// Offset in bytes of the first byte from the start of the buffer.
@@ -79,7 +79,7 @@ pub struct Shape {
     pub capacity: u64,
 }
 
-/// Upper bound of the counters of a data pipe: each counter stays below this value, so that none can overflow.
+/// Upper bound of the counters of a data pipe: the counters stay below `LATEST`, so that none can overflow.
 pub const LATEST: u64 = 1 << 62;
 
 impl Shape {
@@ -117,13 +117,13 @@ impl Shape {
 pub struct Writing {
     shape: Shape,
     written: u64,
-    /// Number of bytes that the consumer has read since the pipe was made, as the producer last loaded it.
+    /// Number of bytes read by the consumer since the pipe was made, as last loaded by the producer.
     taken: u64,
 }
 
 impl Writing {
-    /// Creates the producer of a data pipe into which `written` bytes have been written since it was made. Returns
-    /// `None` if no counter of this pipe can have that value.
+    /// Creates the producer of a data pipe with `written` bytes written so far. Returns `None` if no counter of such a
+    /// pipe can have this value.
     #[inline]
     pub fn at(shape: Shape, written: u64) -> Option<Self> {
         shape.can_be(written).then(|| Self { shape, written, taken: written.saturating_sub(shape.capacity) })
@@ -189,7 +189,7 @@ impl Writing {
         take_sleeper(words.sleeping()) != 0
     }
 
-    /// Returns whether the consumer has declared that it will read nothing more.
+    /// Returns whether the consumer has declared to read nothing more.
     #[inline]
     pub fn is_abandoned(words: &impl Words) -> bool {
         words.done().load(Acquire) != 0
@@ -214,13 +214,13 @@ impl Writing {
 pub struct Reading {
     shape: Shape,
     taken: u64,
-    /// Number of bytes that the producer has written since the pipe was made, as the consumer last loaded it.
+    /// Number of bytes written by the producer since the pipe was made, as last loaded by the consumer.
     written: u64,
 }
 
 impl Reading {
-    /// Creates the consumer of a data pipe from which `taken` bytes have been read since it was made. Returns `None` if
-    /// no counter of this pipe can have that value.
+    /// Creates the consumer of a data pipe with `taken` bytes read so far. Returns `None` if no counter of such a pipe
+    /// can have this value.
     #[inline]
     pub fn at(shape: Shape, taken: u64) -> Option<Self> {
         shape.can_be(taken).then_some(Self { shape, taken, written: taken })
@@ -238,8 +238,7 @@ impl Reading {
         self.taken
     }
 
-    /// Returns the number of bytes that can be read, according to the producer's counter when the consumer last loaded
-    /// it.
+    /// Returns the number of readable bytes, by the producer's counter as last loaded by the consumer.
     #[inline]
     pub fn available(&self) -> u64 {
         self.written - self.taken
@@ -258,8 +257,8 @@ impl Reading {
         Ok(unread)
     }
 
-    /// Returns whether the producer has declared that it will write nothing more. The last bytes may still be unread:
-    /// the caller must look for them after this call.
+    /// Returns whether the producer has declared to write nothing more. The last bytes may still be unread: the caller
+    /// must look for unread bytes after this call.
     #[inline]
     pub fn is_finished(words: &impl Words) -> bool {
         words.finished().load(Acquire) != 0

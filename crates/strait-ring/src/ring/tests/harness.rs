@@ -1,9 +1,9 @@
-//! Helpers that the tests under the model checker share.
+//! Helpers for the tests under the model checker.
 //!
 //! `loom` runs each test again for every interleaving (with at most [`PREEMPTIONS`] involuntary switches between
 //! threads) and every value that a load may return under the C11 memory model. A lost wake-up shows as a deadlock.
 //!
-//! The futex is modelled as the kernel implements it: the futex compares the word and sleeps in one step.
+//! The modelled futex works like the kernel's: it compares the word and sleeps in one step.
 
 use std::collections::BTreeSet;
 use std::mem::MaybeUninit;
@@ -96,8 +96,8 @@ pub fn check_within(preemptions: usize, test: impl Fn() + Sync + Send + 'static)
     builder.check(test);
 }
 
-/// Runs `test` for every interleaving, and returns the set of all results that it had. So a test can also check that
-/// the model reached the cases that the test is about.
+/// Runs `test` for every interleaving, and returns the set of all results. With the results a test can also check that
+/// the model reached the interesting cases.
 pub fn outcomes<T: Ord + Send + 'static>(test: impl Fn() -> T + Sync + Send + 'static) -> BTreeSet<T> {
     outcomes_within(PREEMPTIONS, test)
 }
@@ -176,7 +176,7 @@ pub fn receive_short<M: Memory>(consumer: &mut Consumer<M>, futex: &Futex) -> Op
     }
 }
 
-/// Receives the message in `record`, which must be 8 bytes long, and returns these bytes as a number.
+/// Receives the message in `record`, of 8 bytes, and returns the bytes as a number.
 pub fn take<M: Memory>(consumer: &mut Consumer<M>, record: Record) -> u64 {
     assert_eq!(record.header.kind(), RecordKind::Message);
     let mut out = [MaybeUninit::uninit(); 8];

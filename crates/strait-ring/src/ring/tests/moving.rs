@@ -1,7 +1,7 @@
 //! Moves of ends under the model checker. See [`harness`](super::harness) for how the checker works.
 //!
-//! A consumer that moves away drains its ring and freezes it; a producer that moves away ends its ring with a mark.
-//! Both compare-and-swap the same header as a publication does, and the results below follow from this.
+//! A consumer that moves away drains its ring and freezes the ring; a producer that moves away ends its ring with a
+//! mark. Freezing and marking compare-and-swap the same header as a publication; the results below follow.
 
 use std::collections::BTreeSet;
 use std::sync::Arc;
@@ -63,7 +63,7 @@ fn send_batches<M: Memory>(
     batches.len()
 }
 
-/// Stages the records that were staged in the frozen ring again in the next ring, and commits them there.
+/// Stages the staged records of the frozen ring again in the next ring, and commits the records there.
 fn carry_over<M: Memory>(frozen: &Producer<M>, next: &mut Producer<M>) {
     for (header, payload) in frozen.staged_records() {
         let slot = next.stage(header).expect("room");
@@ -226,14 +226,14 @@ fn growing_and_freezing_agree() {
     assert_eq!(outcomes, BTreeSet::from([(false, 0), (false, 1), (true, 1), (true, 2), (true, 3)]));
 }
 
-/// The actions of one side of a lane that moved away from the lane, and the knowledge of this side about the other.
+/// The actions of one side of a lane that moved away from the lane, and the side's knowledge about the other side.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 struct Move {
-    /// Whether this side put its mark into its outgoing ring. If `false`, the other side had frozen that ring before.
+    /// Whether this side put its mark into its outgoing ring. If `false`, the other side had frozen the ring before.
     marked: bool,
-    /// Whether this side froze its incoming ring. If `false`, this side found the other side's mark there.
+    /// Whether this side froze its incoming ring. If `false`, this side found the other side's mark in the ring.
     froze: bool,
-    /// Whether this side learned that the other side moves away too, before its own move was finished.
+    /// Whether this side learned of the other side's move before its own move was finished.
     knew: bool,
 }
 
@@ -300,9 +300,9 @@ fn both_move(mark_first: bool) -> BTreeSet<(Move, Move)> {
 }
 
 /// Both sides of a lane move away at the same time, and each puts its mark before freezing its incoming ring. Shows
-/// that only two outcomes are possible. Either each side finds the mark of the other. Or one side freezes the ring of
-/// the other; then the other cannot put its mark any more, and finds the mark of the first. So at least one side learns
-/// that the other moves too.
+/// that only two outcomes are possible. Either each side finds the other side's mark. Or one side freezes the other
+/// side's outgoing ring; then the other side cannot put a mark any more, and finds the mark of the first side. So at
+/// least one side learns that both move.
 #[test]
 fn of_two_that_move_at_once_one_sees_the_other() {
     let both = Move { marked: true, froze: false, knew: true };
@@ -311,9 +311,9 @@ fn of_two_that_move_at_once_one_sees_the_other() {
     assert_eq!(both_move(true), BTreeSet::from([(both, both), (freezer, frozen), (frozen, freezer)]));
 }
 
-/// Both sides of a lane move away, and each freezes the ring that it reads before it puts its mark into the other ring
-/// (a deliberate error). Shows that the model then finds a case in which neither side learns that the other side moves.
-/// So the mark must come first.
+/// Both sides of a lane move away, and each freezes its incoming ring before putting its mark into the other ring (a
+/// deliberate error). Shows that the model then finds a case in which neither side learns that the other side moves. So
+/// the mark must come first.
 #[test]
 #[should_panic(expected = "knew nothing of its moving")]
 fn freezing_before_marking_both_are_blind() {
@@ -330,8 +330,8 @@ fn freezing_wakes_a_sender_that_waits() {
     check(|| ending_wakes_a_sender(RecordKind::Frozen, true));
 }
 
-/// The destination claims an end, while the source hands it over and the consumer abandons it. Shows which states the
-/// three steps can find, and that either claiming or abandoning succeeds, never both or neither.
+/// The destination claims an end, while the source hands over the end and the consumer abandons the end. Shows which
+/// states the three steps can find, and that either claiming or abandoning succeeds, never both or neither.
 #[test]
 fn one_of_claiming_and_abandoning_wins() {
     let outcomes = outcomes(|| {
@@ -375,12 +375,12 @@ const ON_SOCKET: u32 = 2;
 struct Sockets {
     source: Futex,
     destination: Futex,
-    /// Whether the source has died. A consumer that sleeps on the source's socket sees this.
+    /// Whether the source has died, as seen by a consumer that sleeps on the source's socket.
     dead: AtomicBool,
 }
 
-/// The functions with which the source and the destination of a transfer take the sleeper in a model. They are those
-/// that ship, or functions with a deliberate error, which also take a sleeper that the caller cannot wake.
+/// The functions with which the source and the destination of a transfer take the sleeper in a model: the shipped
+/// functions, or functions with a deliberate error, which also take a sleeper that the caller cannot wake.
 #[derive(Clone, Copy)]
 struct Takers {
     destination: fn(&Tracked32) -> u32,
@@ -482,8 +482,8 @@ fn without_the_barrier_a_wake_up_is_lost_on_the_way() {
     check_within(FEWER, || sleep_on_the_way::<InOperations>(2, SHIPPED));
 }
 
-/// The destination also takes a relayed sleeper, which it cannot wake (a deliberate error). Shows that the model then
-/// finds a consumer that sleeps for ever.
+/// The destination also takes a relayed sleeper, whom only the source can wake (a deliberate error). Shows that the
+/// model then finds a consumer that sleeps for ever.
 #[test]
 #[should_panic(expected = "deadlock")]
 fn a_destination_that_takes_every_sleeper_loses_one() {
@@ -501,7 +501,7 @@ fn a_source_that_takes_every_sleeper_loses_one() {
 }
 
 /// The source could not send the end, and cancels the transfer while the consumer sleeps. Shows that the source wakes
-/// the consumer, which then receives what the source sends.
+/// the consumer, and that the consumer receives the source's next message.
 #[test]
 fn a_source_that_cancels_wakes_the_reader() {
     check(|| {
@@ -528,9 +528,9 @@ fn a_source_that_cancels_wakes_the_reader() {
     });
 }
 
-/// Runs a transfer whose source dies before it wakes the consumer: after it has handed the end over if `handed` is set,
-/// else before that. Shows that either the consumer receives the destination's message, or the destination learns that
-/// the end was abandoned.
+/// Runs a transfer whose source dies before waking the consumer: after handing over the end if `handed` is set, else
+/// before. Shows that either the consumer receives the destination's message, or the destination learns that the end
+/// was abandoned.
 fn death_on_the_way(handed: bool) {
     check_within(FEWER, move || {
         let memory = memory::<Fence>(4);

@@ -24,16 +24,17 @@ fn plain(cells: usize) -> Plain {
 /// modulo the longest payload of the ring plus 1.
 #[derive(Clone, Debug)]
 enum Step {
-    /// Sends a batch: for each message, its length and the number of pieces in which the payload is written.
+    /// Sends a batch: for each message, its length in bytes and the number of pieces for writing the payload.
     Send(Vec<(usize, usize)>),
-    /// Sends one message without staging it first. The first number is its length in bytes. The second is the number of
-    /// slices that hold the message: with 0, the message is sent by the call for a single slice.
+    /// Sends a message without staging. The first number is the length in bytes. The second is the number of slices
+    /// that hold the message; 0 selects the call for a single slice.
     Push(usize, usize),
-    /// Sends small messages of these lengths in bytes in one packed record.
+    /// Sends small messages of the given lengths in bytes in one packed record.
     Pack(Vec<usize>),
-    /// Stages a message of this length in bytes and discards it.
+    /// Stages a message of the given length in bytes and discards the message.
     Discard(usize),
-    /// Stages a message of the first length in bytes, shortens it to the second, which is not greater, and commits it.
+    /// Stages a message of the first length in bytes, shortens the message to the second length, which is not greater,
+    /// and commits the message.
     Shorten(usize, usize),
     Receive(usize),
     GiveCredit,
@@ -65,10 +66,10 @@ struct Pair {
     producer: Producer<Plain>,
     consumer: Consumer<Plain>,
     queue: VecDeque<Vec<u8>>,
-    /// Rings in which the producer has continued and that the consumer has not reached yet.
+    /// Rings already entered by the producer and not yet by the consumer.
     rings: VecDeque<Plain>,
     sent: u64,
-    /// Number of messages received, and number of bytes in them.
+    /// Number of messages received, and their bytes.
     received: (u64, u64),
     /// A survey (a count of queued messages), and the value of `received` when the survey began.
     survey: (Survey, (u64, u64)),
@@ -105,8 +106,8 @@ impl Pair {
         Some(bytes)
     }
 
-    /// Receives the next message, if there is one, and checks the message. Every second message is received by the
-    /// shortest path, if it fits one cell.
+    /// Receives the next message, if there is one, and checks the message. Receives every second message by the
+    /// shortest path, if the message fits one cell.
     fn receive(&mut self) -> bool {
         let mut cell = [MaybeUninit::uninit(); ONE_CELL];
         if self.received.0.is_multiple_of(2) {
@@ -152,7 +153,7 @@ impl Pair {
         }
     }
 
-    /// Checks that a survey counts exactly the queued messages, up to the end of the ring that the consumer reads.
+    /// Checks that a survey counts exactly the queued messages, up to the end of the consumer's current ring.
     fn look_ahead(&mut self) {
         if !self.consumer.can_go_on(&self.survey.0) {
             self.survey = (self.consumer.survey(), self.received);
@@ -403,7 +404,7 @@ struct Worn {
     loads: AtomicU32,
 }
 
-/// Limit of the number of loads of one word. No correct run comes near it.
+/// Limit of the number of loads of one word, far above that of any correct run.
 const MOST_LOADS: u32 = 10_000;
 
 impl Word<u64> for Worn {
@@ -518,8 +519,7 @@ fn a_ring_takes_records_of_three_eighths_and_none_that_is_longer() {
     }
 }
 
-/// Shows that a consumer gives credit as soon as it owes a quarter of the ring or its quota of messages, and not
-/// sooner.
+/// Shows that a consumer gives credit once a quarter of the ring or the quota of messages is owed, and not sooner.
 #[test]
 fn credit_is_given_for_a_quarter_of_a_ring_or_for_a_quota_of_messages() {
     const CELLS: usize = 64;

@@ -25,8 +25,8 @@ fn member(number: u32) -> MemberId {
     MemberId::new(number).unwrap()
 }
 
-/// The things that members have in a model: one number for each notifier. A notifier raises its number before each of
-/// its notifications.
+/// The things of members in a model: one number for each notifier. A notifier raises its number before each of its
+/// notifications.
 type Things = Arc<Vec<AtomicU64>>;
 
 fn things(count: usize) -> Things {
@@ -46,15 +46,15 @@ fn notifier<B: Barrier + Send + Sync + 'static>(
     let (bitmap, things) = (bitmap.clone(), things.clone());
     thread::spawn(move || {
         for (n, number_of_member) in members.iter().enumerate() {
-            // Only the notification passes this relaxed store on.
+            // Only the notification makes this relaxed store visible.
             things[number].store(n as u64 + 1, Ordering::Relaxed);
             then(notify(&bitmap, member(*number_of_member)));
         }
     })
 }
 
-/// The reader of a model, which records which notifications it has seen. A notification is seen if the reader took the
-/// member's bit out of the ready bitmap after the notifier had published something for it.
+/// The reader of a model, with a record of the notifications seen. A notification is seen if the reader took the
+/// member's bit out of the ready bitmap after the notifier had published something for the member.
 struct Reader<B> {
     collector: Collector<Bitmap<B>>,
     things: Things,
@@ -86,9 +86,9 @@ impl<B: Barrier> Reader<B> {
     }
 }
 
-/// Runs two notifiers and a reader at the same time, under the model checker. `rings` are the members that each
-/// notifier notifies; `limit` is the most members that one call of the reader collects. Checks that the reader finds
-/// every notification: those that it did not collect meanwhile, once both notifiers are done.
+/// Runs two notifiers and a reader at the same time, under the model checker. `rings` are the members notified by each
+/// notifier; one call of the reader collects at most `limit` members. Once both notifiers are done, the reader collects
+/// the rest. Checks that the reader then has found every notification.
 fn no_notification_is_lost(preemptions: usize, rings: [&'static [u32]; 2], limit: usize) {
     let collected_meanwhile = outcomes_within(preemptions, move || {
         let bitmap = bitmap::<Fence>(&rings.concat());

@@ -228,8 +228,8 @@ proptest! {
     }
 }
 
-/// Six members are notified again before each collection of one member. Shows that five others, which were notified
-/// once, are still collected, within two circles through the bitmap.
+/// Notifies six members again before each collection of a single member. Shows that five other members, notified once,
+/// are still collected within two circles through the bitmap.
 #[test]
 fn a_member_that_is_notified_all_the_time_comes_once_a_round() {
     let noisy = [0, 1, 2, 3, 64, 5000];
@@ -262,7 +262,7 @@ fn there_is_no_member_above_the_last() {
 }
 
 /// Three threads notify a reader that really sleeps (a parked thread) whenever it finds nothing. Shows that the reader
-/// sees everything that the notifiers have published.
+/// sees everything published by the notifiers.
 #[test]
 fn threads_notify_and_a_reader_sees_all_of_it() {
     const ROUNDS: u64 = if cfg!(miri) { 20 } else { 5_000 };

@@ -12,7 +12,7 @@ use crate::ring::tests::harness::{
     Barrier, Fence, Futex, InOperations, Tracked32, Tracked64, check, outcomes, word32, word64,
 };
 
-/// A data pipe in a model: its words, and a buffer in which the model checker watches every byte for races.
+/// A data pipe in a model: the words, and a buffer in which the model checker watches every byte for races.
 struct Pipe<B> {
     written: Tracked64,
     finished: Tracked32,
@@ -154,7 +154,7 @@ fn without_the_barrier_a_wake_up_is_lost() {
 }
 
 /// A consumer that never sleeps looks for the end while the producer writes one byte and finishes the stream. Shows
-/// that the consumer does not see the end before it has read the byte.
+/// that the consumer reads the byte before seeing the end.
 #[test]
 fn who_sees_the_end_has_seen_all() {
     let seen = outcomes(|| {

@@ -74,7 +74,7 @@ proptest! {
             } else {
                 prop_assert_eq!(reading.refresh(&table).unwrap(), queue.len() as u64);
                 prop_assert_eq!(reading.is_at_end(&table), Ok(false));
-                // The bytes that one span skips are seen by the second span.
+                // The second span begins with the bytes skipped by the first.
                 let skip = (amount / 2).min(reading.available());
                 let peeked = reading.span(skip, 1);
                 if peeked.len > 0 {
@@ -104,7 +104,7 @@ proptest! {
         };
         let mut reading = Reading::at(shape, start).unwrap();
         for (write, word, amount, word32) in steps {
-            // Many of the values are close to a valid one.
+            // Many of the values are close to a valid value.
             let word = if word < 200 { start.wrapping_add(word).wrapping_sub(100) } else { word };
             table.words32.iter().for_each(|place| place.store(word32, Ordering::Relaxed));
             let amount = amount / u64::from(element) * u64::from(element);
