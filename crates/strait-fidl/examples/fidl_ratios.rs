@@ -1,4 +1,4 @@
-//! What encoding costs, and what parts save: `cargo run --release -p strait-fidl --example fidl_ratios`.
+//! The cost of encoding, and the gain by parts: `cargo run --release -p strait-fidl --example fidl_ratios`.
 //!
 //! Two ways take turns, in one thread; times are processor times, and a figure is the median of the rounds.
 
@@ -21,7 +21,7 @@ struct View<'m> {
     bytes: Elements<'m, u8>,
 }
 
-/// Returns the processor time that this thread has used, which other programs on the machine hardly change.
+/// Returns the processor time of the current thread, nearly independent of other programs on the machine.
 fn used() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -39,7 +39,7 @@ fn median(mut values: Vec<f64>) -> f64 {
     values[values.len() / 2]
 }
 
-/// Prints the median times of both ways, and the medians of their differences and of their ratios.
+/// Prints the median times of both ways, and the medians of the differences and of the ratios.
 fn compare(what: &str, times: u32, mut one: impl FnMut(), mut other: impl FnMut()) {
     let rounds: Vec<_> = (0..ROUNDS).map(|_| (time(times, &mut one), time(times, &mut other))).collect();
     let figure = |of: fn(&(f64, f64)) -> f64| median(rounds.iter().map(of).collect());

@@ -10,12 +10,12 @@ use crate::handle::RawHandle;
 use crate::header::Header;
 use crate::layout::{Context, Decode, padded};
 
-/// The word of an object that is there.
+/// The presence word of an object.
 pub(crate) const PRESENT: u64 = u64::MAX;
 
-/// Decodes a value from the bytes and the handles of a message. The bytes may be borrowed by the value (`&[u8]`,
-/// `&str`, [`Elements`](crate::Elements)), so they must be memory that nobody changes: those of a [`Message`] are, and
-/// those of a sealed view in place.
+/// Decodes a value from the bytes and the handles of a message. The value may borrow the bytes (`&[u8]`, `&str`,
+/// [`Elements`](crate::Elements)), so nobody may change the bytes. The bytes of a [`Message`] and of a sealed view in
+/// place do not change.
 ///
 /// The memory of the value is proportional to the number of bytes.
 ///
@@ -50,7 +50,7 @@ fn take_handles(message: &mut Message) -> Result<Vec<RawHandle>, Error> {
     Ok(handles.into_iter().map(RawHandle::Strait).collect())
 }
 
-/// A message that is being decoded. [`Decode::decode`] reads from it.
+/// A message being decoded, for use by [`Decode::decode`].
 pub struct Decoder<'m> {
     bytes: &'m [u8],
     /// The offset of the next object to which a pointer leads.
@@ -88,9 +88,9 @@ impl<'m> Decoder<'m> {
         self.decode_whole()
     }
 
-    /// Decodes the value of the message. The number is that of envelopes in tables and unions whose encoding did not
-    /// become part of the value: those of unknown fields, which were skipped, and absent ones at the end of a table. If
-    /// it is 0, encoding the value gives these bytes again.
+    /// Decodes the value of the message, and counts the envelopes in tables and unions whose encoding is not part of
+    /// the value: envelopes of unknown fields, which were skipped, and absent envelopes at the end of a table. If the
+    /// count is 0, encoding the value gives the same bytes again.
     ///
     /// # Errors
     /// As for [`decode`](fn@decode).
@@ -115,7 +115,7 @@ impl<'m> Decoder<'m> {
         Ok(value)
     }
 
-    /// Takes the next object, to which a pointer leads, and checks its padding. Returns its offset.
+    /// Takes the next object, the target of a pointer, and checks its padding. Returns the object's offset.
     #[inline]
     pub(crate) fn object(&mut self, size: usize) -> Result<usize, Error> {
         let at = self.next;
@@ -127,7 +127,7 @@ impl<'m> Decoder<'m> {
         Ok(at)
     }
 
-    /// Checks that the bytes from one offset to another are zero.
+    /// Checks that the bytes between two offsets are zero.
     #[inline]
     pub(crate) fn zeros(&self, from: usize, to: usize) -> Result<(), Error> {
         match self.bytes.get(from..to).and_then(|padding| padding.iter().position(|&byte| byte != 0)) {
@@ -165,19 +165,19 @@ impl<'m> Decoder<'m> {
         self.next
     }
 
-    /// Returns the number of bytes that no object has taken.
+    /// Returns the number of bytes not yet taken by an object.
     #[inline]
     pub(crate) fn bytes_left(&self) -> usize {
         self.bytes.len() - self.next
     }
 
-    /// Skips bytes that are known to be there.
+    /// Skips bytes whose presence was already checked.
     #[inline]
     pub(crate) fn skip_bytes(&mut self, len: usize) {
         self.next += len;
     }
 
-    /// Returns the number of handles that no value has taken.
+    /// Returns the number of handles not yet taken by a value.
     #[inline]
     pub(crate) fn handles_left(&self) -> usize {
         self.handles.len()

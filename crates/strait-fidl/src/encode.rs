@@ -13,9 +13,9 @@ use crate::memory::Parts;
 
 /// Which bytes of a value an encoder leaves in the caller's memory.
 ///
-/// An encoder copies a value into its own memory, except for the bodies of strings and of vectors whose memory is their
-/// encoding (vectors of numbers, for example): these can become parts of the message where they lie. Their last one to
-/// seven bytes are copied, with the padding.
+/// An encoder copies a value into its own memory, except for the bodies of some strings and vectors: if the memory of a
+/// body is its encoding (as in a vector of numbers), the body can become a part of the message without a copy. The last
+/// one to seven bytes of such a body are copied, with the padding.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Gather {
     /// The greatest number of parts of a message, at least 1. With fewer than 3, everything is copied.
@@ -25,7 +25,7 @@ pub struct Gather {
 }
 
 impl Gather {
-    /// Everything is copied: the message has one part.
+    /// A single part, with everything copied.
     pub const LINEAR: Self = Self { parts: 1, threshold: usize::MAX };
 
     /// At most 16 parts, and no threshold, as the C++ library of Fuchsia has it.
@@ -39,8 +39,8 @@ impl Default for Gather {
     }
 }
 
-/// Encodes values. An encoder keeps its memory from one value to the next, so that encoding allocates nothing once the
-/// encoder has encoded a value as large.
+/// Encodes values. An encoder keeps its memory from one value to the next, so that only a value larger than all before
+/// needs an allocation.
 ///
 /// ```
 /// use strait::Channel;
@@ -74,12 +74,12 @@ pub struct Encoder {
 }
 
 impl Encoder {
-    /// Creates an encoder that gathers as [`Gather::default`] says.
+    /// Creates an encoder with [`Gather::default`].
     pub fn new() -> Self {
         Self::default()
     }
 
-    /// Creates an encoder that gathers like this.
+    /// Creates an encoder with the given `gather`.
     pub fn gathering(gather: Gather) -> Self {
         Self { gather, ..Self::default() }
     }
@@ -114,10 +114,11 @@ impl Encoder {
     }
 }
 
-/// Encodes a value without handles into one piece of memory.
+/// Encodes a value without handles into a single piece of memory.
 ///
 /// # Errors
-/// As for [`Encoder::encode`]; [`Code::TooManyHandlesInMessage`] if the value has handles, which stay in it.
+/// As for [`Encoder::encode`]; [`Code::TooManyHandlesInMessage`] if the value has handles, which then stay in the
+/// value.
 pub fn to_vec<T: Encode + ?Sized>(value: &T) -> Result<Vec<u8>, Error> {
     let mut encoder = Encoder::gathering(Gather::LINEAR);
     let encoded = encoder.encode(value)?;
@@ -131,11 +132,11 @@ pub fn to_vec<T: Encode + ?Sized>(value: &T) -> Result<Vec<u8>, Error> {
 /// empty.
 const OWN: &[u8] = &[];
 
-/// The message as far as it is encoded. [`Encode::encode`] writes to it.
+/// The encoded beginning of a message, extended by [`Encode::encode`].
 pub struct Output<'v> {
     own: &'v mut Vec<u8>,
     gather: Gather,
-    /// The parts, without the one of own bytes that is still open.
+    /// The parts, without the open part of own bytes.
     parts: &'v mut Vec<IoSlice<'v>>,
     /// Where the parts of own bytes end.
     ends: &'v mut Vec<usize>,
@@ -169,7 +170,7 @@ impl<'v> Output<'v> {
         Ok(Encoded { parts: self.parts, len, handles: self.handles })
     }
 
-    /// Ends the part of own bytes, if it has any.
+    /// Ends the part of own bytes, if not empty.
     #[inline]
     fn close(&mut self) {
         if self.own.len() > self.open {
@@ -204,13 +205,13 @@ impl<'v> Output<'v> {
         Error::new(code, at + before)
     }
 
-    /// Returns the context of an object to which the object at this place points.
+    /// Returns the context for an object, given the place of the object that points to it.
     #[inline]
     pub(crate) fn deeper(&self, context: Context, at: usize) -> Result<Context, Error> {
         context.deeper(at).map_err(|error| self.error(error.code(), at))
     }
 
-    /// Adds an object of zeros behind all others, with its padding. Returns its place.
+    /// Adds an object of zeros behind all others, with padding. Returns the place of the object.
     #[inline]
     pub(crate) fn object(&mut self, size: usize) -> usize {
         /// Objects of at most this many bytes are zeroed without a call.
@@ -239,7 +240,7 @@ impl<'v> Output<'v> {
         }
     }
 
-    /// Adds an object of these bytes behind all others, copied, with its padding.
+    /// Adds an object with a copy of the bytes behind all others, with padding.
     #[inline]
     fn copy(&mut self, bytes: &[u8]) {
         self.own.extend_from_slice(bytes);
@@ -298,7 +299,7 @@ impl<'e> Encoded<'e> {
         self.handles.len()
     }
 
-    /// Returns the bytes in one piece.
+    /// Returns the bytes in a single piece.
     pub fn to_vec(&self) -> Vec<u8> {
         self.parts().iter().flat_map(|part| part.iter().copied()).collect()
     }
@@ -352,11 +353,11 @@ impl<'e> Encoded<'e> {
         })
     }
 
-    /// Takes all handles out of the value, for a message that is sent in another way than by this crate.
+    /// Takes all handles out of the value, for a message sent by other means than this crate.
     ///
     /// # Errors
-    /// [`Code::NonNullableTypeWithNullValue`] if the value has a handle twice, or another thread has taken one: each
-    /// handle is in its place again.
+    /// [`Code::NonNullableTypeWithNullValue`] if the value has a handle twice, or another thread has taken a handle.
+    /// Then all handles are back in their places.
     pub fn take_handles(&self) -> Result<Vec<RawHandle>, Error> {
         let mut taken = Vec::with_capacity(self.handles.len());
         for slot in &self.handles {
@@ -371,7 +372,7 @@ impl<'e> Encoded<'e> {
         Ok(taken)
     }
 
-    /// Puts handles back into the value, in the order in which they were taken out.
+    /// Puts handles back into the value, in the order of taking.
     pub fn put_back(&self, handles: impl IntoIterator<Item = RawHandle>) {
         for (slot, handle) in self.handles.iter().zip(handles) {
             slot.put(handle);

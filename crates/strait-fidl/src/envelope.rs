@@ -11,7 +11,7 @@ pub(crate) const SIZE: usize = 8;
 /// The number of bytes from the beginning of a union to its envelope.
 pub(crate) const IN_UNION: usize = 8;
 
-/// The greatest size in bytes of a value that is inside its envelope.
+/// The greatest size in bytes of a value inside an envelope.
 const INLINE: usize = 4;
 
 /// The flag of an envelope with the value inside.
@@ -23,7 +23,7 @@ pub(crate) const MAX_ORDINAL: u64 = 64;
 /// Writes a value and its envelope.
 ///
 /// # Errors
-/// Those of the value.
+/// The errors of encoding the value.
 pub(crate) fn encode<'v, T: Encode>(
     value: &'v T,
     out: &mut Output<'v>,

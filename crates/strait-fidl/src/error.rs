@@ -1,22 +1,22 @@
-//! What is wrong with a value or with a message.
+//! The errors of encoding and decoding.
 
 use std::fmt;
 
-/// What is wrong. Each code has the name that the conformance suite of the format gives it ([`Code::name`]).
+/// The reason of an error. Each code has its name in the conformance suite of the format ([`Code::name`]).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub enum Code {
     /// A vector, or the number of fields of a table, is longer than its type allows.
     CountExceedsLimit,
-    /// An envelope of unknown data says that it has more bytes than the message.
+    /// An envelope of unknown data claims more bytes than the message has.
     EnvelopeBytesExceedMessageLength,
-    /// An envelope of unknown data says that it has more handles than the message.
+    /// An envelope of unknown data claims more handles than the message has.
     EnvelopeHandlesExceedMessageLength,
     /// Objects are nested more than [`MAX_DEPTH`](crate::MAX_DEPTH) deep.
     ExceededMaxOutOfLineDepth,
     /// A union of an unknown field cannot be encoded, since the field was dropped when the union was decoded.
     FlexibleUnionUnknownField,
-    /// A handle is of another kind than its type says.
+    /// A handle does not have the kind given by its type.
     IncorrectHandleType,
     /// A bool is neither 0 nor 1.
     InvalidBoolean,
@@ -24,9 +24,9 @@ pub enum Code {
     InvalidEmptyStruct,
     /// The word of a handle says neither *present* nor *absent*.
     InvalidHandlePresenceIndicator,
-    /// A message header is not one of this format, or asks for something that is not supported.
+    /// A message header is not of this format, or requires an unsupported feature.
     InvalidHeader,
-    /// A value of at most four bytes is not inside its envelope, or a larger one is.
+    /// A value of at most four bytes is outside its envelope, or a larger value is inside.
     InvalidInlineBitInEnvelope,
     /// The flags of an envelope have unknown bits.
     InvalidInlineMarkerInEnvelope,
@@ -42,7 +42,7 @@ pub enum Code {
     NonEmptyStringWithNullBody,
     /// An absent vector has elements.
     NonEmptyVectorWithNullBody,
-    /// A value that is not optional is absent. For a handle: it was sent already.
+    /// A value that is not optional is absent, or a handle was sent already.
     NonNullableTypeWithNullValue,
     /// Bits of a strict type are unknown.
     StrictBitsUnknownBit,
@@ -54,21 +54,21 @@ pub enum Code {
     StringCountExceeds32BitLimit,
     /// A string is not UTF-8.
     StringNotUtf8,
-    /// A string is longer than its type allows.
+    /// A string is longer than the type allows.
     StringTooLong,
     /// The number of fields of a table needs more than 32 bits.
     TableCountExceeds32BitLimit,
     /// The message ends before an object that a pointer says is there.
     TooFewBytes,
-    /// The message ends before its first object does.
+    /// The message ends inside the first object.
     TooFewBytesInPrimaryObject,
-    /// The message has fewer handles than its values.
+    /// The message has fewer handles than the values need.
     TooFewHandles,
-    /// The message has bytes behind its last object.
+    /// The message has bytes behind the last object.
     TooManyBytesInMessage,
-    /// The message has more handles than its values.
+    /// The message has more handles than the values need.
     TooManyHandlesInMessage,
-    /// A union has no field, or its ordinal and its envelope disagree about that.
+    /// A union has no field, or ordinal and envelope disagree about the presence of the field.
     UnionFieldNotSet,
     /// The length of a vector needs more than 32 bits.
     VectorCountExceeds32BitLimit,
@@ -80,7 +80,7 @@ impl Code {
         self.texts().0
     }
 
-    /// Returns the name, and a sentence without its end.
+    /// Returns the name, and a sentence without the final full stop.
     const fn texts(self) -> (&'static str, &'static str) {
         match self {
             Self::CountExceedsLimit => ("COUNT_EXCEEDS_LIMIT", "there are more elements than the type allows"),
@@ -163,7 +163,7 @@ impl fmt::Display for Code {
     }
 }
 
-/// A step from a value to a part of it.
+/// A step from a value to a part of the value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Step {
     Field(&'static str),
@@ -178,8 +178,8 @@ struct Fault {
     path: Vec<Step>,
 }
 
-/// The reason why a value was not encoded, or a message not decoded: what is wrong, at which byte of the message, and
-/// in which part of the value.
+/// The reason why a value was not encoded, or a message not decoded, with the byte of the message and the part of the
+/// value.
 ///
 /// ```
 /// use strait_fidl::{Code, Fidl, decode};
@@ -206,7 +206,7 @@ impl Error {
         Self(Box::new(Fault { code, at, path: Vec::new() }))
     }
 
-    /// Returns what is wrong.
+    /// Returns the reason.
     pub fn code(&self) -> Code {
         self.0.code
     }

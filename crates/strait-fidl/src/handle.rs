@@ -15,7 +15,7 @@ use crate::encode::Output;
 use crate::error::{Code, Error};
 use crate::layout::{Context, Decode, Encode, Layout, Optional};
 
-/// A handle of a message: one of Strait's, or one of the crate `strait-zx`.
+/// A handle of a message: a handle of Strait or of the crate `strait-zx`.
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum RawHandle {
@@ -30,7 +30,7 @@ impl RawHandle {
     /// Returns the handle of Strait.
     ///
     /// # Errors
-    /// The handle itself, if it is another one.
+    /// The unchanged handle, if not of Strait.
     pub fn into_strait(self) -> Result<Handle, Self> {
         match self {
             Self::Strait(handle) => Ok(handle),
@@ -42,7 +42,7 @@ impl RawHandle {
     /// Returns the handle of `strait-zx`.
     ///
     /// # Errors
-    /// The handle itself, if it is another one.
+    /// The unchanged handle, if not of `strait-zx`.
     #[cfg(feature = "zx")]
     pub fn into_zx(self) -> Result<crate::zx::ZxHandle, Self> {
         match self {
@@ -91,7 +91,7 @@ pub mod kind {
 
     /// A kind of handles. A message whose handle is of another kind is refused.
     pub trait Kind: sealed::Sealed {
-        /// Returns whether the handle is of this kind.
+        /// Returns whether the handle has this kind.
         fn accepts(handle: &RawHandle) -> bool;
     }
 
@@ -203,7 +203,7 @@ impl<K: Kind> FidlHandle<K> {
     /// Makes a field of a handle.
     ///
     /// # Errors
-    /// The handle itself, if it is of another kind.
+    /// The unchanged handle, if of another kind.
     pub fn new(handle: impl Into<RawHandle>) -> Result<Self, RawHandle> {
         let handle = handle.into();
         if !K::accepts(&handle) {
@@ -216,7 +216,7 @@ impl<K: Kind> FidlHandle<K> {
         Self { slot: Slot(Mutex::new(Some(handle))), kind: PhantomData }
     }
 
-    /// Returns the handle; `None` if it was sent.
+    /// Returns the handle; `None` after the handle was sent.
     pub fn into_raw(self) -> Option<RawHandle> {
         self.slot.take()
     }
@@ -251,7 +251,7 @@ impl<K: Kind> FidlHandle<K> {
         self.into_strait()?.into_consumer()
     }
 
-    /// Returns whether the handle was sent, so that this place is empty.
+    /// Returns whether the handle was sent, and this place is empty.
     pub fn is_sent(&self) -> bool {
         self.slot.is_empty()
     }
@@ -306,7 +306,7 @@ impl<P> From<Channel> for ServerEnd<P> {
     }
 }
 
-/// The word of a handle that is there.
+/// The presence word of a handle.
 const PRESENT: u32 = u32::MAX;
 
 // SAFETY: not copyable.

@@ -19,8 +19,8 @@ use crate::{Decoder, Output};
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 pub struct Header {
-    /// The number of the call, which its reply repeats; 0 if there is no reply. Numbers with the highest bit set are
-    /// those of `zx_channel_call`.
+    /// The number of the call, repeated in the reply; 0 if there is no reply. Numbers with the highest bit set belong
+    /// to `zx_channel_call`.
     pub txid: u32,
     /// Whether a receiver that does not know the method may go on.
     pub flexible: bool,
@@ -51,7 +51,7 @@ impl Header {
         bytes
     }
 
-    /// Splits a message into its header and the bytes of its value.
+    /// Splits a message into the header and the bytes of the value.
     ///
     /// # Errors
     /// [`Code::TooFewBytesInPrimaryObject`] if the message is shorter than a header. [`Code::InvalidHeader`] if the

@@ -1,4 +1,4 @@
-//! The traits of the types that have an encoding.
+//! The traits of types with an encoding.
 
 use crate::decode::Decoder;
 use crate::encode::Output;
@@ -13,13 +13,13 @@ pub(crate) const fn padded(len: usize) -> usize {
     (len + 7) & !7
 }
 
-/// The layout of a type's encoding, as it stands inside another value. The derive macro [`Fidl`](macro@crate::Fidl)
-/// implements this trait.
+/// The layout of a type's encoding inside another value. The derive macro [`Fidl`](macro@crate::Fidl) implements this
+/// trait.
 ///
 /// # Safety
-/// If `COPYABLE` is true, the type is `Sized`, its size is `SIZE`, each byte of each of its values is initialized, and
-/// these bytes are its encoding; and no value changes while it is borrowed. If `ANY_BITS` is true too, any sequence of
-/// `SIZE` bytes is a valid value.
+/// If `COPYABLE` is true, the type is `Sized` with the size `SIZE`, each byte of each value is initialized, the bytes
+/// of a value are the encoding of the value, and no value changes while borrowed. If `ANY_BITS` is true too, any
+/// sequence of `SIZE` bytes is a valid value.
 #[diagnostic::on_unimplemented(
     message = "`{Self}` has no encoding in FIDL",
     note = "FIDL has bool, numbers of 8 to 64 bits, strings, arrays, vectors, handles, and types with #[derive(Fidl)]"
@@ -29,30 +29,30 @@ pub unsafe trait Layout {
     const SIZE: usize;
     /// The alignment of the encoding.
     const ALIGN: usize;
-    /// Whether the memory of a value is its encoding.
+    /// Whether a value's memory is the value's encoding.
     const COPYABLE: bool = false;
     /// Whether any bytes are the encoding of a value.
     const ANY_BITS: bool = false;
-    /// The number of limits (`#[fidl(max)]`) that a field of this type takes: one for a string, and one for each level
-    /// of nested vectors.
+    /// The number of limits (`#[fidl(max)]`) for a field of the type: one for a string, and one for each level of
+    /// nested vectors.
     const LIMITS: usize = 0;
 }
 
-/// A value that can be encoded. The derive macro [`Fidl`](macro@crate::Fidl) implements this trait.
+/// A value with an encoding. The derive macro [`Fidl`](macro@crate::Fidl) implements this trait.
 pub trait Encode: Layout {
-    /// Writes the encoding at this place of the output, where `SIZE` bytes are zero, and adds behind it what its
-    /// pointers lead to.
+    /// Writes the encoding to the `SIZE` zero bytes at offset `at` of the output, and adds the targets of its pointers
+    /// behind all other objects.
     ///
     /// # Errors
     /// See [`Code`].
     fn encode<'v>(&'v self, out: &mut Output<'v>, at: usize, context: Context) -> Result<(), Error>;
 }
 
-/// A value that can be decoded from a message that stays for as long as `'m`. The derive macro
-/// [`Fidl`](macro@crate::Fidl) implements this trait.
+/// A value that can be decoded from a message borrowed for `'m`. The derive macro [`Fidl`](macro@crate::Fidl)
+/// implements this trait.
 pub trait Decode<'m>: Layout + Sized {
-    /// Reads the encoding at this offset of the message, where `SIZE` bytes are known to be, and what its pointers lead
-    /// to.
+    /// Reads the encoding at offset `at` of the message, where `SIZE` bytes are known to be present, and the targets of
+    /// its pointers.
     ///
     /// # Errors
     /// See [`Code`].
@@ -71,7 +71,7 @@ pub trait Optional: Layout {
     const OPTION_ALIGN: usize;
 }
 
-/// Where a value stands in its message, and the limits that its field sets.
+/// The place of a value in a message, and the limits set by the value's field.
 #[derive(Clone, Copy, Debug)]
 pub struct Context {
     depth: u32,
@@ -81,7 +81,7 @@ pub struct Context {
 impl Context {
     pub(crate) const ROOT: Self = Self { depth: 0, limits: &[] };
 
-    /// Returns the context of a field with these limits.
+    /// Returns the context of a field with the given limits.
     #[doc(hidden)]
     #[inline]
     pub const fn with(self, limits: &'static [u32]) -> Self {
@@ -98,7 +98,7 @@ impl Context {
         }
     }
 
-    /// Returns the context of an object to which the object at this offset points.
+    /// Returns the context for an object, given the offset of the object that points to it.
     #[inline]
     pub(crate) fn deeper(self, at: usize) -> Result<Self, Error> {
         if self.depth >= MAX_DEPTH {

@@ -1,9 +1,9 @@
 //! FIDL's wire format (version 2) for messages over Strait's channels.
 //!
-//! FIDL is the interface language of Fuchsia. Its wire format has one encoding for each value, in a layout that is
-//! specified for all languages, with handles as parts of values, and with tables and unions that can grow. This crate
-//! has the values: [`Fidl`] derives the encoding of a Rust type, [`Encoder`] encodes a value, and [`decode`] decodes
-//! it. It has no protocols and does not read `.fidl` files.
+//! FIDL is the interface language of Fuchsia. The wire format of FIDL has one encoding for each value, in a layout
+//! specified for all languages, with handles as parts of values, and with extensible tables and unions. This crate has
+//! the values: [`Fidl`] derives the encoding of a Rust type, [`Encoder`] encodes a value, and [`decode`] decodes a
+//! message. The crate has no protocols and does not read `.fidl` files.
 //!
 //! ```
 //! use strait::Channel;
@@ -64,10 +64,10 @@
 //!
 //! # What a peer can do
 //! Decoding checks everything: padding, lengths, presence, nesting, UTF-8, and that all bytes and handles are used. An
-//! [`Error`] names what is wrong, at which byte, in which field; it closes the handles of the message and leaves the
-//! channel usable. The memory for a value is proportional to the bytes present, whatever lengths they claim. Decoded
-//! values borrow from the bytes of a message, which are private or sealed memory; there is no way to decode from memory
-//! that the peer can still change.
+//! [`Error`] names the mistake, the byte, and the field; the handles of the message are closed, and the channel stays
+//! usable. The memory for a value is proportional to the bytes present, for any claimed lengths. Decoded values borrow
+//! from the bytes of a message, which are private or sealed memory; memory that the peer can still change cannot be
+//! decoded.
 //!
 //! # Sizes
 //! A message may have as many bytes as the channel takes (256 MiB), so the format's rule for values that are larger
@@ -98,7 +98,7 @@ pub mod zx;
 #[doc = include_str!("../README.md")]
 struct Readme;
 
-// The examples of the derive macro, whose crate cannot depend on this one.
+// The examples of the derive macro. The macro's crate cannot depend on this crate.
 #[cfg(doctest)]
 #[doc = include_str!("../../strait-fidl-derive/derive.md")]
 struct Derive;

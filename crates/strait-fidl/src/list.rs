@@ -1,6 +1,6 @@
-//! A list that needs no allocation while it is short.
+//! A list without allocation while short.
 
-/// A list of which the first `N` values need no allocation.
+/// A list with room for `N` values without allocation.
 #[derive(Debug)]
 pub(crate) struct List<T, const N: usize> {
     first: [T; N],

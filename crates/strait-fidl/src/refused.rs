@@ -16,7 +16,7 @@
 //! }
 //! ```
 //!
-//! A handle is of the kind of its field:
+//! The kind of a handle is the kind of its field:
 //! ```compile_fail,E0277
 //! use strait_fidl::{FidlHandle, kind};
 //!
@@ -69,7 +69,7 @@
 //! }
 //! ```
 //!
-//! A union says what it does with unknown fields:
+//! A union declares what happens to unknown fields:
 //! ```compile_fail
 //! #[derive(strait_fidl::Fidl)]
 //! #[fidl(union)]
@@ -95,7 +95,7 @@
 //! }
 //! ```
 //!
-//! A value does not change while its encoding lives:
+//! A value does not change while the encoding lives:
 //! ```compile_fail,E0502
 //! fn main() {
 //!     let mut encoder = strait_fidl::Encoder::new();
@@ -106,7 +106,7 @@
 //! }
 //! ```
 //!
-//! A value stays as long as its encoding, whose parts lie in the value:
+//! A value lives as long as the encoding, which has parts in the value:
 //! ```compile_fail,E0505
 //! fn main() {
 //!     let mut encoder = strait_fidl::Encoder::new();
@@ -128,7 +128,7 @@
 //! }
 //! ```
 //!
-//! Text is not read into memory that outlives the bytes:
+//! Text cannot borrow from bytes with a shorter lifetime:
 //! ```compile_fail,E0597
 //! fn main() {
 //!     let text: &'static str = {
@@ -154,7 +154,7 @@
 //! }
 //! ```
 //!
-//! An end is of the protocol of its field:
+//! The protocol of an end is the protocol of its field:
 //! ```compile_fail,E0308
 //! use strait_fidl::{ClientEnd, Fidl};
 //!
@@ -172,7 +172,7 @@
 //! }
 //! ```
 //!
-//! An enum names the type of its numbers:
+//! An enum declares its integer type:
 //! ```compile_fail
 //! #[derive(strait_fidl::Fidl)]
 //! #[fidl(strict)]
@@ -197,7 +197,7 @@
 //! }
 //! ```
 //!
-//! Elements that have to be checked are not read where they lie:
+//! Elements with invalid bit patterns cannot be read in place:
 //! ```compile_fail,E0080
 //! fn main() {
 //!     let _ = strait_fidl::decode::<strait_fidl::Elements<'_, bool>>(&[], []);

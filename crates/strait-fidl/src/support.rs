@@ -1,4 +1,4 @@
-//! What the code of the derive macro uses. Not for programs: it changes without notice.
+//! Support for the code of the derive macro. Not for programs: changes without notice.
 
 pub use crate::decode::Decoder;
 pub use crate::encode::Output;
@@ -20,7 +20,7 @@ pub struct Field {
 }
 
 impl Field {
-    /// Describes a field of type `T` that lies at this offset of the struct in memory.
+    /// Describes a field of type `T` at this offset of the struct in memory.
     pub const fn new<T: Layout>(offset: usize) -> Self {
         let (copyable, any_bits) = (T::COPYABLE, T::ANY_BITS);
         Self { size: T::SIZE, align: T::ALIGN, copyable, any_bits, offset, memory: size_of::<T>() }
@@ -81,10 +81,10 @@ pub const fn any_bits(fields: &[Field]) -> bool {
     true
 }
 
-/// Checks that a field of this type takes so many limits. The compiler calls this function.
+/// Checks that a field of the type takes `count` limits. Called by the compiler.
 ///
 /// # Panics
-/// If it takes fewer. This is an error of the compiler.
+/// If the type takes fewer limits; a compile error.
 pub const fn check_limits<T: Layout + ?Sized>(count: usize) {
     assert!(
         count <= T::LIMITS,
@@ -92,7 +92,7 @@ pub const fn check_limits<T: Layout + ?Sized>(count: usize) {
     );
 }
 
-/// Writes a value as its memory, if its memory is its encoding. Returns whether it is.
+/// Writes a value as the bytes of its memory, if the memory is the encoding. Returns whether the value was written.
 #[inline]
 pub fn encode_copyable<T: Layout>(value: &T, out: &mut Output<'_>, at: usize) -> bool {
     memory::bytes_of(std::slice::from_ref(value)).map(|bytes| out.put(at, bytes)).is_some()
@@ -113,7 +113,7 @@ pub fn decode_any<T: Layout>(input: &Decoder<'_>, at: usize) -> Result<Option<T>
 /// Writes a field of a struct.
 ///
 /// # Errors
-/// Those of the field.
+/// The errors of encoding the field.
 #[inline]
 pub fn encode_field<'v, T: Encode + ?Sized>(
     value: &'v T,
@@ -128,7 +128,7 @@ pub fn encode_field<'v, T: Encode + ?Sized>(
 /// Reads a field of a struct.
 ///
 /// # Errors
-/// Those of the field.
+/// The errors of decoding the field.
 #[inline]
 pub fn decode_field<'m, T: Decode<'m>>(
     input: &mut Decoder<'m>,
@@ -145,12 +145,12 @@ pub fn put(out: &mut Output<'_>, at: usize, bytes: &[u8]) {
     out.put(at, bytes);
 }
 
-/// Creates an error of the object at this offset.
+/// Creates an error of the object at the given offset.
 pub fn error(code: Code, at: usize) -> Error {
     Error::new(code, at)
 }
 
-/// Checks that the bytes from one offset to another are zero.
+/// Checks that the bytes between two offsets are zero.
 ///
 /// # Errors
 /// [`Code::InvalidPaddingByte`].
@@ -167,8 +167,8 @@ pub fn empty(input: &Decoder<'_>, at: usize) -> Result<(), Error> {
     if input.array(at)? == [0] { Ok(()) } else { Err(Error::new(Code::InvalidEmptyStruct, at)) }
 }
 
-/// Writes the words of a table, and adds its envelopes, which are zero. Returns the place of the envelopes, and their
-/// context.
+/// Writes the words of a table, and adds the envelopes, filled with zeros. Returns the place and the context of the
+/// envelopes.
 ///
 /// # Errors
 /// [`Code::ExceededMaxOutOfLineDepth`].
@@ -182,7 +182,7 @@ pub fn encode_table(out: &mut Output<'_>, at: usize, context: Context, max: u64)
 /// Writes a field of a table.
 ///
 /// # Errors
-/// Those of the field.
+/// The errors of encoding the field.
 pub fn encode_member<'v, T: Encode>(
     value: &'v T,
     out: &mut Output<'v>,
@@ -195,7 +195,7 @@ pub fn encode_member<'v, T: Encode>(
     envelope::encode(value, out, at, context).map_err(|error| error.in_field(name))
 }
 
-/// The envelopes of a table that is being decoded, one after the other.
+/// The envelopes of a table being decoded, in order.
 #[derive(Clone, Copy, Debug)]
 pub struct Members {
     body: usize,
@@ -206,7 +206,7 @@ pub struct Members {
 }
 
 impl Members {
-    /// Reads the words of a table, and takes its envelopes.
+    /// Reads the words of a table, and takes the envelopes.
     ///
     /// # Errors
     /// The words are invalid, or the envelopes are not there.
@@ -228,7 +228,7 @@ impl Members {
         Ok(Self { body, count, next: 0, context })
     }
 
-    /// Returns the ordinal of the next field that is there, and its envelope; `None` after the last one.
+    /// Returns the ordinal and the envelope of the next present field; `None` after the last field.
     ///
     /// # Errors
     /// The envelope is invalid.
@@ -249,7 +249,7 @@ impl Members {
 /// Reads a field of a table or union.
 ///
 /// # Errors
-/// Those of the envelope and of the field.
+/// The errors of the envelope and of decoding the field.
 pub fn decode_member<'m, T: Decode<'m>>(
     envelope: Envelope,
     input: &mut Decoder<'m>,
@@ -262,7 +262,7 @@ pub fn decode_member<'m, T: Decode<'m>>(
 /// Writes a union.
 ///
 /// # Errors
-/// Those of the field.
+/// The errors of encoding the field.
 pub fn encode_union<'v, T: Encode>(
     value: &'v T,
     out: &mut Output<'v>,
@@ -275,13 +275,13 @@ pub fn encode_union<'v, T: Encode>(
     envelope::encode(value, out, at + envelope::IN_UNION, context).map_err(|error| error.in_field(name))
 }
 
-/// Creates the error of a union whose unknown field was dropped. The ordinal is a parameter so that it counts as read:
-/// otherwise the compiler would warn of a field of the enum that nothing reads.
+/// Creates the error of a union whose unknown field was dropped. The parameter `_ordinal` makes the ordinal count as
+/// read: otherwise the compiler would warn of an unread field of the enum.
 pub fn unknown(out: &Output<'_>, at: usize, _ordinal: u64) -> Error {
     out.error(Code::FlexibleUnionUnknownField, at)
 }
 
-/// Reads the ordinal of a union, and its envelope if the ordinal is not one that the union refuses.
+/// Reads the ordinal of a union, and the envelope unless the union refuses the ordinal.
 ///
 /// # Errors
 /// The union has no field; the envelope is invalid; [`Code::StrictUnionUnknownField`] if `known` says so.

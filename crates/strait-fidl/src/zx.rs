@@ -15,7 +15,7 @@ use crate::error::{Code, Error};
 use crate::handle::RawHandle;
 use crate::list::List;
 
-/// A handle of `strait-zx`, which is closed when it is dropped.
+/// A handle of `strait-zx`, closed on drop.
 #[derive(Debug)]
 pub struct ZxHandle {
     handle: zx_handle_t,
@@ -42,12 +42,12 @@ impl ZxHandle {
         self.kind
     }
 
-    /// Returns the handle, which stays open.
+    /// Returns the handle, which stays open and owned by `self`.
     pub fn handle(&self) -> zx_handle_t {
         self.handle
     }
 
-    /// Returns the handle, which the caller has to close.
+    /// Returns the handle, to be closed by the caller.
     pub fn into_handle(mut self) -> zx_handle_t {
         std::mem::replace(&mut self.handle, ZX_HANDLE_INVALID)
     }
@@ -90,7 +90,7 @@ impl fmt::Display for WriteError {
 
 impl std::error::Error for WriteError {}
 
-/// The number of regions that need no allocation.
+/// The number of regions without allocation.
 const REGIONS: usize = 16;
 
 impl Encoded<'_> {
@@ -140,7 +140,7 @@ impl Encoded<'_> {
     }
 }
 
-/// A message that was read from a channel of `strait-zx`.
+/// A message read from a channel of `strait-zx`.
 #[derive(Debug, Default)]
 pub struct ZxMessage {
     /// Room for the longest message.
@@ -155,7 +155,8 @@ impl ZxMessage {
         Self::default()
     }
 
-    /// Reads a message from a channel into this one, in place of what it had; its memory is used again. Never blocks.
+    /// Reads a message from a channel into this object, in place of the previous message, and reuses the memory. Never
+    /// blocks.
     ///
     /// # Errors
     /// The status of `zx_channel_read_etc`, for example `ZX_ERR_SHOULD_WAIT`. The message is then empty.

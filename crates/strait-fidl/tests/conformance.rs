@@ -16,7 +16,8 @@ fn all_gatherings() -> impl Iterator<Item = Gather> {
     PARTS.into_iter().flat_map(|parts| THRESHOLDS.map(|threshold| Gather { parts, threshold }))
 }
 
-/// Returns which parts lie in the memory of the value: those that are at the same place for another encoder.
+/// Returns for each part whether the part lies in the memory of the value (has one address with both encoders), and the
+/// length of the part.
 fn shape(first: &[IoSlice<'_>], second: &[IoSlice<'_>]) -> Vec<(bool, usize)> {
     assert_eq!(first.len(), second.len());
     first.iter().zip(second).map(|(first, second)| (first.as_ptr() == second.as_ptr(), first.len())).collect()
@@ -162,7 +163,8 @@ fn the_values_of_the_cases_are_those_that_their_names_say() {
     assert_eq!(depth, 32);
 }
 
-/// Flips each bit of each byte of a case. The decoder accepts exactly what encodes to these bytes again.
+/// Changes each byte of a case in five ways. Checks that the decoder accepts only bytes that encoding the value gives
+/// again.
 fn check_mutations<T: Encode + for<'m> Decode<'m> + Debug>(case: &Case) -> (usize, usize) {
     let (mut accepted, mut refused) = (0, 0);
     for at in 0..case.bytes.len() {
@@ -201,7 +203,7 @@ fn a_mutated_message_is_accepted_only_if_it_is_an_encoding() {
     assert!(accepted > 1000 && refused > 5000, "{accepted} {refused}");
 }
 
-/// Cuts a message off, and makes it longer.
+/// Cuts a message off, and extends a message.
 fn check_lengths<T: Encode + for<'m> Decode<'m> + Debug>(case: &Case) {
     for len in (0..case.bytes.len()).filter(|len| case.bytes.len() < 1024 || len % 61 == 0) {
         let cut = &case.bytes[..len];

@@ -16,7 +16,7 @@ fn descriptor() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC).unwrap()
 }
 
-/// A protocol, which only names ends of channels.
+/// A protocol, which only serves as a name for ends of channels.
 #[derive(Debug)]
 enum Files {}
 
@@ -37,7 +37,7 @@ fn mixed() -> (Mixed, Channel) {
     (Mixed { any, fd, client: one.into(), server: Some(two.into()), absent: None }, other)
 }
 
-/// Returns which file a descriptor is of.
+/// Returns device and inode of the descriptor's file.
 fn file(fd: &OwnedFd) -> (u64, u64) {
     let file = fstat(fd).unwrap();
     (file.st_dev, file.st_ino)
@@ -76,7 +76,7 @@ fn handles_stand_in_the_order_of_the_values() {
     let copy = |index: usize| FidlHandle::from(files[index].try_clone().unwrap());
     let value =
         Nested { inner: Some(Box::new(FidlStruct { h: copy(0) })), last: copy(1), many: vec![copy(2), copy(3)] };
-    // The inner struct is written when its pointer is: before `last`.
+    // The inner struct is written at the place of its pointer in the order of fields, before `last`.
     let mut encoder = Encoder::new();
     let taken = encoder.encode(&value).unwrap().take_handles().unwrap();
     for (handle, original) in taken.into_iter().zip(files) {
@@ -124,7 +124,7 @@ fn is_closed(fd: i32) -> bool {
 }
 
 fn unsafe_borrow(fd: i32) -> rustix::fd::BorrowedFd<'static> {
-    // SAFETY: the descriptor is only asked whether it is open.
+    // SAFETY: the descriptor is used only to check whether it is open.
     unsafe { rustix::fd::BorrowedFd::borrow_raw(fd) }
 }
 

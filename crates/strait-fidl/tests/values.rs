@@ -24,7 +24,7 @@ fn words(words: &[u64]) -> Vec<u8> {
     words.iter().flat_map(|word| word.to_le_bytes()).collect()
 }
 
-/// The word of something that is there.
+/// The presence word.
 const PRESENT: u64 = u64::MAX;
 
 #[derive(Debug, Fidl)]
@@ -37,7 +37,7 @@ fn a_string_that_is_not_utf8_is_refused_at_its_byte() {
     let good = to_vec(&Names { names: vec!["ab".into(), "grün".into()] }).unwrap();
     assert_eq!(decode::<Names>(&good, []).unwrap().names[1], "grün");
     let second = good.len() - 8;
-    // A byte that is never in UTF-8, a truncated sequence, a surrogate, one that is longer than it has to be.
+    // A byte never used in UTF-8, a truncated sequence, a surrogate, and an overlong sequence.
     for wrong in [[b'g', b'r', 0xff, b'u', b'n'], [b'g', b'r', b'u', b'n', 0xc3], *b"g\xed\xa0\x80n", *b"gr\xc0\x80n"] {
         let mut bytes = good.clone();
         bytes[second..second + 5].copy_from_slice(&wrong);
@@ -187,7 +187,7 @@ struct Point {
     y: i32,
 }
 
-/// Its memory has padding, so its elements are copied one by one.
+/// The memory has padding, so the elements are copied one by one.
 #[derive(Clone, Copy, Debug, PartialEq, Fidl)]
 #[repr(C)]
 struct Padded {
@@ -301,10 +301,10 @@ fn a_view_reads_from_sealed_memory_where_it_lies_and_from_no_other_memory_of_the
     assert!(view.points.iter().map(|point| (point.x, point.y)).eq((0..20_000).map(|x| (x, -x))));
     drop(received);
 
-    // The peer can still change this message, so the view of it gives no bytes to decode.
+    // The peer can still change the message, so the view gives no bytes for decoding.
     near.send(&message).unwrap();
     assert!(far.recv_in_place(strait::Deadline::NEVER).unwrap().sealed().is_none());
-    // A message that is received whole is private memory.
+    // A message received whole is private memory.
     near.send(&message).unwrap();
     let received = far.recv().unwrap();
     let view: View<'_> = decode(received.bytes(), []).unwrap();
@@ -355,7 +355,7 @@ fn a_table_with_invalid_words_is_refused() {
     assert_eq!(refused::<Settings>(&words(&[0, 5])).code(), Code::InvalidPresenceIndicator);
     assert_eq!(refused::<Settings>(&words(&[65, PRESENT])).code(), Code::CountExceedsLimit);
     assert_eq!(refused::<Settings>(&words(&[1, 0, 0])).code(), Code::NonNullableTypeWithNullValue);
-    // The field `volume` has one byte, so it is inside the envelope, with zeros behind it.
+    // The field `volume` has a single byte, so the value is inside the envelope, followed by zeros.
     assert_eq!(refused::<Settings>(&words(&[1, PRESENT, 0x0001_0000_0000_0103])).code(), Code::InvalidPaddingByte);
     assert_eq!(refused::<Settings>(&words(&[1, PRESENT, 8, 3])).code(), Code::InvalidInlineBitInEnvelope);
     assert_eq!(refused::<Settings>(&words(&[1, PRESENT, 4, 3])).code(), Code::InvalidNumBytesInEnvelope);
@@ -416,7 +416,7 @@ fn each_pointer_is_a_level_and_there_are_32() {
     let error = to_vec(&chain(links + 1)).unwrap_err();
     assert_eq!(error.code(), Code::ExceededMaxOutOfLineDepth);
     assert_eq!(error.path(), ["next"; MAX_DEPTH as usize].join(".") + ".end");
-    // One link more, by hand: words of the link, and what was there behind it.
+    // Adds a link to the chain by hand: the words of a link, and then the previous bytes.
     let deeper = [words(&[PRESENT, 0, PRESENT]), bytes].concat();
     assert_eq!(refused::<Chain>(&deeper).code(), Code::ExceededMaxOutOfLineDepth);
 }

@@ -37,7 +37,7 @@ enum Fill {
     Unknown(u64),
 }
 
-/// The value that goes to the program and comes back. `cpp/peer.cpp` writes and reads it by hand.
+/// The value sent to the program and back. `cpp/peer.cpp` reads and writes the encoding by hand.
 #[derive(Debug, Fidl)]
 struct Drawing {
     number: u64,
@@ -92,7 +92,7 @@ enum Place {
     Named(String),
 }
 
-/// A field of each kind that the format has. `cpp/peer.cpp` writes and reads it by hand too.
+/// A field of each kind of the format. `cpp/peer.cpp` reads and writes the encoding by hand.
 #[derive(Debug, Fidl)]
 struct Kinds {
     truth: bool,
@@ -272,7 +272,7 @@ fn handles_of_another_kind_stay_in_the_value() {
     let wrong = FidlHandle::<kind::Channel>::new(event());
     assert!(wrong.is_err());
 
-    // A message that the channel did not write: the call has closed its handle.
+    // A message not written to the channel: the call has closed the handle.
     drop(b);
     let closed = FidlHandle::<kind::Event>::new(event()).unwrap();
     let error = encoder.encode(&closed).unwrap().write(a.handle()).unwrap_err();
@@ -280,19 +280,19 @@ fn handles_of_another_kind_stay_in_the_value() {
     assert!(closed.is_sent());
 }
 
-/// Returns the directory in which Cargo has put the library: that of the test programs.
+/// Returns the directory of the libraries built by Cargo, which is also the directory of the test programs.
 fn libraries() -> PathBuf {
     std::env::current_exe().unwrap().parent().unwrap().to_path_buf()
 }
 
-/// The program in C++, and the channel to it.
+/// The program in C++, with a channel.
 struct Program {
     pid: i32,
     channel: Option<ZxHandle>,
 }
 
 impl Program {
-    /// Compiles the program under this name, and starts it.
+    /// Compiles the program under the given name, and starts the program.
     fn start(name: &str) -> Self {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let out = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -314,7 +314,7 @@ impl Program {
         self.channel.as_ref().expect("the program runs")
     }
 
-    /// Sends a value, and receives what the program sends back into `message`. Returns its header and its handles.
+    /// Sends a value, and receives the program's message into `message`. Returns the header and the handles.
     fn send<V: Encode>(&self, header: Header, value: &V, gather: Gather, message: &mut ZxMessage) -> Vec<RawHandle> {
         Encoder::gathering(gather).message(header, value).unwrap().write(self.channel().handle()).unwrap();
         await_message(self.channel());
@@ -332,7 +332,7 @@ impl Program {
     }
 }
 
-/// Checks that the program has signalled the event that it got.
+/// Checks that the program has signalled the received event.
 fn check_signalled(event: FidlHandle<kind::Event>) {
     let event = event.into_raw().unwrap().into_zx().unwrap();
     let mut observed = 0;
@@ -362,7 +362,7 @@ fn each_kind_of_field_goes_to_a_program_in_cpp_and_back() {
     for gather in [Gather::LINEAR, Gather::default(), Gather::FUCHSIA] {
         let handles = program.send(header, &kinds(event()), gather, &mut message);
         let received: Kinds = decode(Header::split(message.bytes()).unwrap().1, handles).unwrap();
-        // The text of the value has all fields but the handle, which is another one.
+        // The text has all fields of the value but the handle, whose number differs.
         let (expected, text) = (format!("{:?}", kinds(event())), format!("{received:?}"));
         assert_eq!(text, expected);
         check_signalled(received.event);

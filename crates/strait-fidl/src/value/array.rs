@@ -6,7 +6,7 @@ use crate::error::Error;
 use crate::layout::{Context, Decode, Encode, Layout};
 use crate::memory;
 
-// SAFETY: the elements lie one after the other, in memory as in the encoding, if those of a copyable type do.
+// SAFETY: elements of a copyable type lie one after the other, in memory as in the encoding.
 unsafe impl<T: Layout, const N: usize> Layout for [T; N] {
     const SIZE: usize = T::SIZE * N;
     const ALIGN: usize = T::ALIGN;

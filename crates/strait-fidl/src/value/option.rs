@@ -32,7 +32,7 @@ impl<'m, T: Optional + Decode<'m>> Decode<'m> for Option<T> {
     #[inline]
     fn decode(input: &mut Decoder<'m>, at: usize, context: Context) -> Result<Self, Error> {
         if !T::BOXED {
-            // The value itself reports a part of it that is absent beside one that is not.
+            // If only a part of the encoding is absent, the value's own decoding reports the error.
             let absent = input.bytes(at, T::OPTION_SIZE)?.iter().all(|&byte| byte == 0);
             return if absent { Ok(None) } else { T::decode(input, at, context).map(Some) };
         }

@@ -44,7 +44,7 @@ impl<'m, T: Decode<'m>> Decode<'m> for Box<T> {
     }
 }
 
-/// A `Cow` is borrowed when it is encoded, and owned when it is decoded.
+/// A `Cow` is borrowed for encoding, and owned after decoding.
 impl<'m, T: ?Sized + ToOwned + Layout> Decode<'m> for Cow<'_, T>
 where
     T::Owned: Decode<'m>,

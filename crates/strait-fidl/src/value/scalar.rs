@@ -5,7 +5,7 @@ use crate::encode::Output;
 use crate::error::{Code, Error};
 use crate::layout::{Context, Decode, Encode, Layout};
 
-/// Whether the memory of a number is its encoding.
+/// Whether a number's memory is the number's encoding.
 const LITTLE_ENDIAN: bool = cfg!(target_endian = "little");
 
 macro_rules! number {
@@ -38,7 +38,7 @@ macro_rules! number {
 
 number!(u8 u16 u32 u64 i8 i16 i32 i64 f32 f64);
 
-// SAFETY: a bool is one byte, 0 or 1, which is its encoding.
+// SAFETY: the memory of a bool is one byte, 0 or 1, equal to the encoding.
 unsafe impl Layout for bool {
     const SIZE: usize = 1;
     const ALIGN: usize = 1;

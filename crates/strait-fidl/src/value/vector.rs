@@ -12,7 +12,7 @@ use crate::memory;
 /// The words of a vector or string: the number of elements, and whether the body is there.
 pub(super) struct Counted;
 
-/// What has the words.
+/// The type with the two words of a vector.
 #[derive(Clone, Copy, PartialEq)]
 pub(super) enum Kind {
     Vector,
@@ -79,7 +79,7 @@ impl Counted {
         }
     }
 
-    /// Takes the body of a vector. Returns its offset and its number of bytes.
+    /// Takes the body of a vector. Returns the offset and the number of bytes.
     #[inline]
     fn body<T: Layout>(input: &mut Decoder<'_>, count: usize) -> Result<(usize, usize), Error> {
         match count.checked_mul(T::SIZE) {
@@ -157,9 +157,8 @@ impl<'m: 'a, 'a> Decode<'m> for &'a [u8] {
     }
 }
 
-/// The elements of a vector, read from the message where they lie: those of `&[T]`, without its alignment. The elements
-/// are numbers, or structs of numbers without padding; a type whose bytes have to be checked is refused by the
-/// compiler.
+/// The elements of a vector, read in place from the message, like `&[T]` without the alignment. The elements are
+/// numbers, or structs of numbers without padding; the compiler refuses a type with invalid bit patterns.
 ///
 /// ```
 /// use strait_fidl::{Elements, Fidl, decode, to_vec};
@@ -206,7 +205,7 @@ impl<T: Layout + PartialEq> PartialEq for Elements<'_, T> {
 }
 
 impl<'m, T: Layout> Elements<'m, T> {
-    /// Refuses, when it is compiled, a type for which not any bytes are a value.
+    /// Makes compiling fail for a type with invalid bit patterns.
     const ANY: () = assert!(memory::is_any::<T>(), "the elements of `Elements` must be valid whatever their bytes");
 
     /// Returns the number of elements.

@@ -60,7 +60,7 @@ pub(crate) fn descriptor() -> OwnedFd {
     eventfd(0, EventfdFlags::CLOEXEC).unwrap()
 }
 
-/// Returns handles of the kind that the type wants.
+/// Returns handles of the kind wanted by the type.
 pub(crate) fn handles(ty: &str, count: usize) -> Vec<RawHandle> {
     let handle = |_| match ty {
         "TableFieldInlinedHandleStruct" => Channel::pair().unwrap().0.into(),

@@ -192,7 +192,7 @@ pub(crate) enum UnsignedEnum {
     Unknown(u16),
 }
 
-/// Calls a generic function with the type of this name.
+/// Calls a generic function with the type of the given name.
 macro_rules! with_type {
     ($name:expr, $call:ident($argument:expr)) => {
         with_type!(@ $name, $call($argument), EmptyStruct MyBool GoldenBoolStruct GoldenIntStruct GoldenUintStruct

@@ -63,7 +63,7 @@ struct Padded {
   uint32_t b;
 };
 
-// One field of each kind that the format has.
+// A field of each kind of the format.
 struct Kinds {
   uint8_t truth;
   int8_t tiny;
