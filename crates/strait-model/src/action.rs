@@ -23,13 +23,13 @@ pub enum Action {
     Go(Process, EndId, Doing),
     /// The move of the end finds a socket full, so descriptors cannot be sent.
     Full(Process, EndId),
-    /// The process does one of its tasks.
+    /// The process does a task.
     Task(Process, Task),
     /// The process does the next step of a fuse.
     Fuse(Process),
     /// A half of the end has nothing to read, or no room, and finds the process that would wake it.
     Decide(Process, EndId, Half),
-    /// A half of the end records its sleep in its sleep word.
+    /// A half of the end records its sleep in the sleep word of the half.
     Announce(Process, EndId, Half),
     /// A half of the end looks once more, and sleeps if it still has nothing to do.
     Sleep(Process, EndId, Half),
@@ -133,7 +133,7 @@ fn borrowed(state: &State, process: Process, id: EndId) -> bool {
         .any(|end| matches!(end.doing, Doing::Moving(Move { carrier, .. }) if carrier == id))
 }
 
-/// Returns whether a move of this end can begin: neither of its lanes is pending.
+/// Returns whether a move of the end can begin: neither lane is pending.
 fn ready(state: &State, end: &End) -> bool {
     let side = end.id.side();
     !state.lane(end.tx).pending(side) && !state.lane(end.rx).pending(side)

@@ -17,7 +17,7 @@ pub enum Breakage {
     /// Deliberate error: an end that finds its outgoing ring frozen also continues to read in the new lane, before it
     /// has found the mark.
     FollowWithoutMark,
-    /// Deliberate error: an end that finds the link to its peer down does not look for a seal on its outgoing ring.
+    /// Deliberate error: when the link to the peer is down, an end does not look for a seal on its outgoing ring.
     DeadBeforeSeal,
     /// Deliberate error: a message with an end is committed in a pending lane.
     CarryOverPending,

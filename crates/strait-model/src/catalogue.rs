@@ -6,7 +6,7 @@ use crate::configuration::{Configuration, User};
 use crate::met::Met;
 use crate::search;
 
-/// A configuration and its expected result.
+/// A configuration, with its expected result.
 pub type Case = search::Case<Configuration, Met>;
 
 fn case(name: &'static str, states: usize, met: &[Met], configuration: Configuration) -> Case {
@@ -65,7 +65,7 @@ pub fn two_fused(a: User, b: User) -> Configuration {
     Configuration::new(4).channel((1, a), (2, b)).carrier(1, 3).carrier(2, 3).fused_by(0)
 }
 
-/// Returns the configurations in which two channels are fused into one.
+/// Returns the configurations with a fuse of two channels.
 pub fn fuses() -> Vec<Case> {
     let (talks, sleeps) = (|| writes(1).closes(), || writes(1).sleeps());
     vec![
@@ -103,7 +103,7 @@ pub fn fuses() -> Vec<Case> {
     ]
 }
 
-/// Returns the configurations with larger bounds in which two channels are fused into one.
+/// Returns the configurations with a fuse of two channels and larger bounds.
 pub fn large_fuses() -> Vec<Case> {
     let sleeps = || writes(1).sleeps();
     vec![

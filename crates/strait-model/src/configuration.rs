@@ -44,7 +44,7 @@ pub struct Configuration {
     /// The process that fuses two channels into channel 0, and holds both far ends at the start; `None` if no
     /// channels are fused.
     pub fuser: Option<Process>,
-    /// The processes that may die.
+    /// The processes allowed to die.
     pub mortal: Vec<Process>,
     /// The maximum number of deaths among these processes.
     pub deaths: u8,
@@ -57,12 +57,12 @@ pub struct Configuration {
 }
 
 impl User {
-    /// Returns users that only receive.
+    /// Returns receiving users.
     pub fn idle() -> Self {
         Self::default()
     }
 
-    /// Returns users that may publish this many messages.
+    /// Returns users allowed to publish so many messages.
     pub fn writes(writes: u8) -> Self {
         Self { writes, ..Self::default() }
     }

@@ -1,4 +1,4 @@
-//! Ends and messages: the possessions of one process, which can give them to another.
+//! Ends and messages: the possessions of a process, movable to another process.
 
 use std::fmt;
 
@@ -31,7 +31,7 @@ impl EndId {
         Self(self.0 ^ 1)
     }
 
-    /// Returns the index of this end in tables with one row for each end.
+    /// Returns the index of the end in tables with a row for each end.
     pub fn index(self) -> usize {
         usize::from(self.0)
     }
@@ -44,7 +44,7 @@ impl fmt::Debug for EndId {
     }
 }
 
-/// A message. Its payload is its number, counted from 0 for each writing end.
+/// A message. The payload is the message's number, counted from 0 for each writing end.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Message {
     /// The number of the message: how many messages the sending end had written before.
@@ -77,29 +77,29 @@ pub enum Sleep {
     Asleep(Process),
 }
 
-/// An end, as its owner knows it, and everything that moves with the end.
+/// An end, as known to its owner, with everything that moves with the end.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct End {
     /// The channel and the side of this end.
     pub id: EndId,
-    /// The lane of the ring that this end writes.
+    /// The lane of the outgoing ring.
     pub tx: LaneId,
     /// The lane of the ring that this end reads. While this end follows a move of the other end, `rx` may be older or
     /// newer than `tx`.
     pub rx: LaneId,
     /// The messages drained from older lanes, the oldest first. The end receives them before those in the ring.
     pub backlog: Vec<Message>,
-    /// What this end can still read.
+    /// The readable messages of the end.
     pub reading: Reading,
-    /// Whether this end knows that the other end reads nothing more.
+    /// Whether the end knows that the other end reads nothing more.
     pub tx_closed: bool,
     /// Whether the lane of this end was abandoned before the end arrived: the other end has seen *peer closed*.
     pub dead: bool,
-    /// Whether this end is in a message and no process has claimed it.
+    /// Whether the end is in a message and not claimed yet.
     pub in_flight: bool,
-    /// The operation in progress on this end.
+    /// The operation in progress.
     pub doing: Doing,
-    /// How each half of this end sleeps: its reading side, then its writing side.
+    /// How the halves sleep: first the reading side, then the writing side.
     pub sleep: [Sleep; 2],
 }
 
@@ -178,7 +178,7 @@ impl End {
         }
     }
 
-    /// Returns this end and all ends in its backlog, each before the ends in its own backlog.
+    /// Returns the end and all ends in its backlog, each before the ends in its own backlog.
     pub fn items(&self) -> Vec<&Self> {
         let mut items = vec![self];
         for message in &self.backlog {

@@ -65,13 +65,13 @@ pub enum Seal {
     Moved(LaneId),
     /// The consumer set this seal because its end moved. The producer continues in the given lane.
     Frozen(LaneId),
-    /// The producer set this seal because its end was closed.
+    /// Set by the producer because its end was closed.
     ClosedByWriter,
-    /// The consumer set this seal because its end was closed.
+    /// Set by the consumer because its end was closed.
     ClosedByReader,
 }
 
-/// The sleeping side of a ring: its consumer or its producer. Each has a sleep word of its own.
+/// The sleeping side of a ring, consumer or producer. Each side has a sleep word.
 #[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash, Debug)]
 pub enum Half {
     /// The consumer of the ring, which sleeps until there is something to read.
@@ -86,7 +86,7 @@ pub enum Word {
     /// The half is awake.
     #[default]
     Nobody,
-    /// The half sleeps on the link to its peer, as the half knows its peer.
+    /// The half sleeps on the link to its supposed peer.
     Plain,
     /// The half sleeps relayed: the lane is pending, so the half sleeps on the link to the source, and the source
     /// must wake the half.

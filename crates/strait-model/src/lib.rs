@@ -107,7 +107,7 @@
 //! In every state:
 //! - Messages arrive in order, each once.
 //! - *Peer closed* comes after everything that was written.
-//! - An end is in one place, and on lanes of which its process was told.
+//! - An end is in a single place, and on lanes announced to its process.
 //! - A lane is pending only while its source is at work on it or dead. A move can always take its next step, so no end
 //!   waits for an idle process. Only the move of an end, or through an end, waits for another move.
 //!

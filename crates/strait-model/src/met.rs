@@ -1,8 +1,8 @@
-//! The situations in a run. A configuration proves nothing if it never reaches its situations.
+//! The situations in a run. A configuration that never reaches its situations proves nothing.
 
 use std::sync::atomic::{AtomicU32, Ordering::Relaxed};
 
-/// A situation that some configuration must reach. A run notes its situations, so that a test can check that the
+/// A situation to be reached by some configuration. A run notes its situations, so that a test can check that the
 /// configuration shows its purpose.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 #[repr(u8)]
@@ -11,13 +11,13 @@ pub enum Met {
     PublishFrozen,
     /// A closing end found its outgoing ring frozen.
     CloseFrozen,
-    /// An end that had to continue in a larger ring (*next*) found its ring frozen.
+    /// An end on its way to a larger ring (*next*) found its ring frozen.
     NextFrozen,
     /// A drain read the record *next*, and so went on in the larger ring.
     NextDrained,
     /// Both ends moved at once, and this end had to give way.
     Lost,
-    /// A move that had to set its mark found the ring frozen.
+    /// A move found the ring frozen when setting the mark.
     MarkFrozen,
     /// A mark or a message found the ring closed by its consumer.
     ReaderClosed,
@@ -33,7 +33,7 @@ pub enum Met {
     CommitFrozen,
     /// An end in the backlog moved together with the moving end.
     Nested,
-    /// An end in the backlog could not move, because one of its lanes was pending.
+    /// An end in the backlog could not move, because of a pending lane.
     NestedRefused,
     /// A half of an end slept relayed: on the link to the source.
     SleptVia,

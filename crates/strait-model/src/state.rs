@@ -23,7 +23,7 @@ pub enum Task {
     Wake(LaneId, usize, Half, Option<Process>),
 }
 
-/// A process: whether it lives, its possessions, and its work.
+/// A process: alive or dead, with possessions and work.
 #[derive(Clone, PartialEq, Eq, Hash)]
 pub struct Owner {
     /// Whether the process lives.
@@ -32,12 +32,12 @@ pub struct Owner {
     pub ends: Vec<End>,
     /// The work of the process, besides the operations on its ends.
     pub tasks: Vec<Task>,
-    /// The two channels that the process is fusing, if it is.
+    /// The two channels being fused by the process, if any.
     pub fuse: Option<Fuse>,
 }
 
 impl Owner {
-    /// Returns a process that owns nothing.
+    /// Returns a process without possessions.
     pub fn new(alive: bool) -> Self {
         Self { alive, ends: Vec::new(), tasks: Vec::new(), fuse: None }
     }
@@ -62,15 +62,15 @@ pub struct Fuse {
 /// The next step of a fuse. A number is the side, 0 or 1, of a far end.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum FuseStep {
-    /// Take everything that this far end wrote, and freeze its ring.
+    /// Receive everything written by the far end, and freeze its ring.
     Freeze(usize),
-    /// Commit for this far end everything that the other far end wrote.
+    /// Commit for the far end everything written by the other far end.
     Bring(usize),
-    /// Set the mark that names, for this far end, the lane in which it continues to read.
+    /// Set the mark with the lane in which the far end continues to read.
     Mark(usize),
     /// Hand the joining lane over to both far ends.
     HandOver,
-    /// Make the lane in which this far end was held an ordinary lane.
+    /// Make the lane in which the far end was held an ordinary lane.
     Cancel(usize),
     /// Commit for this far end everything that the other far end wrote; the other far end is closed or dead.
     BringAlone(usize),
@@ -102,7 +102,7 @@ pub struct Ledger {
 pub struct State {
     /// Every lane within reach of some process.
     pub lanes: Vec<Lane>,
-    /// Every process, by its number.
+    /// The processes, by number.
     pub owners: Vec<Owner>,
     /// The counters of the model, with one row for each end.
     pub ledger: Vec<Ledger>,
@@ -110,18 +110,18 @@ pub struct State {
     pub deaths: u8,
     /// The number of times that a socket may still be full.
     pub fulls: u8,
-    /// Whether the process that fused two channels died before their far ends were joined.
+    /// Whether the fusing process died before the far ends were joined.
     pub cut: bool,
     /// The fault in the last step, if there was one.
     pub wrong: Option<Wrong>,
 }
 
-/// A fault, visible in the step that causes it.
+/// A fault, visible in the step of its cause.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wrong {
     /// This end received a message out of order.
     Order(EndId),
-    /// This end saw *peer closed* before it had received everything that the other end wrote.
+    /// The end saw *peer closed* before receiving everything written by the other end.
     ClosedEarly(EndId),
     /// A process claimed this end, although another process has the end.
     OwnedTwice(EndId),

@@ -5,8 +5,7 @@ use crate::lane::{Lane, LaneId, Record, Seal};
 use crate::state::{State, Task};
 
 impl State {
-    /// Numbers the lanes in the order in which a walk through the processes finds them, and removes lanes that no
-    /// process can reach.
+    /// Numbers the lanes in the order of a walk through the processes, and removes lanes out of reach of all processes.
     pub fn tidy(&mut self) {
         let mut old = std::mem::take(&mut self.lanes);
         let mut found = Numbers { new: vec![None; old.len()], order: Vec::new() };

@@ -10,15 +10,15 @@ use super::state::{A, End, Entry, Lane, LaneId, Link, Origin, Packet, Place, Pro
 pub enum Action {
     /// The holder of this half of a socket receives the next packet from the socket.
     Take(SocketId, u8),
-    /// The holder of this half of a socket sees that the other half is closed.
+    /// The holder of a half of a socket sees that the other half is closed.
     HangUp(SocketId, u8),
     /// The holder of this half does not need the link any more, and sends IDLE.
     Ask(SocketId, u8),
     /// The holder of this half sends FORGET, so that the introducer does not name the link any more.
     Forget(SocketId, u8),
-    /// An introducer does one of its tasks; the number is the index in [`State::tasks`].
+    /// An introducer does a task; the number is the index in [`State::tasks`].
     Go(u8),
-    /// A process ends its end of a lane whose source died before the commit.
+    /// A process ends its end of a lane after the source died before the commit.
     Abandon(LaneId, u8),
     /// An introducer moves an end. The values are the permitting line of [`Configuration`], and the introducer's
     /// links to the two processes.
@@ -78,8 +78,8 @@ fn first_of_its_process(state: &State, at: u8) -> bool {
     state.tasks.iter().position(|task| task.process() == process) == Some(usize::from(at))
 }
 
-/// Returns whether a process may receive this packet now. The process first reads packets on other sockets that
-/// explain this packet.
+/// Returns whether a process may receive the packet now. The process first reads packets on other sockets that explain
+/// the packet.
 fn may_take(
     configuration: &Configuration,
     state: &State,
@@ -89,7 +89,7 @@ fn may_take(
 ) -> bool {
     use Breakage::{AcceptorReadsLate, ConnectorReadsLate, UnknownAtOnce};
     match packet {
-        // The packet that announces the lane to this process was sent before.
+        // The packet that announces the lane to the receiver was sent before.
         Packet::Data(lane) if !configuration.has(UnknownAtOnce) => {
             let lane = &state.lanes[usize::from(lane)];
             let known = lane.ends[side_in(lane, process)] != End::Coming;
@@ -97,7 +97,7 @@ fn may_take(
             let mut connects = state.connects(process);
             known || by.is_none_or(|by| drained(state, by, process)) && connects.all(|it| drained(state, it, process))
         }
-        // Before the peer connected, it sent on each link whether it still needs the link.
+        // Before connecting, the peer sent on each link whether it still needs the link.
         Packet::Connect if !configuration.has(AcceptorReadsLate) => {
             let links = state.links_of(process, state.sockets[usize::from(socket)].maker);
             links.into_iter().all(|(link, _)| drained(state, link, process))

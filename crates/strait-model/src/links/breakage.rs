@@ -6,7 +6,7 @@ pub enum Breakage {
     /// The rules have no error.
     #[default]
     None,
-    /// Deliberate error: a process believes the identity that its peer claims.
+    /// Deliberate error: a process believes the identity claimed by the peer.
     ClaimedName,
     /// Deliberate error: a receiver believes the introducer about the process at the other half.
     ExpectedUnchecked,
@@ -27,7 +27,7 @@ pub enum Breakage {
     IdleWithoutCount,
     /// Deliberate error: a side sends counted packets between its IDLE and the answer.
     SendWhileAsked,
-    /// Deliberate error: the side that refuses an IDLE owes no IDLE of its own.
+    /// Deliberate error: the side that refuses an IDLE owes no IDLE in return.
     RefuserOwesNothing,
     /// Deliberate error: after two IDLEs with unequal numbers have crossed, each side waits for the next IDLE of the
     /// other.
@@ -40,11 +40,11 @@ pub enum Breakage {
     ForgetWithoutCount,
     /// Deliberate error: FORGET and RELEASED are accepted on any link, not only on their own.
     ForgetOnAnyLink,
-    /// Deliberate error: the introducer removes its entry after FORGET from one of the two sides.
+    /// Deliberate error: the introducer removes an entry after FORGET from only one of the two sides.
     ForgetByOneSide,
     /// Deliberate error: a connect without an answer keeps no link open.
     ConnectHoldsNothing,
-    /// Deliberate error: the acceptor chooses a link before it has read its peer's packets on that link.
+    /// Deliberate error: the acceptor chooses a link before reading the peer's packets on that link.
     AcceptorReadsLate,
     /// Deliberate error: the connector looks for the link in REUSE before it has read the acceptor's earlier packets.
     ConnectorReadsLate,

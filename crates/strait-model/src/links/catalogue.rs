@@ -5,7 +5,7 @@ use super::met::Met;
 use super::state::{A, B, H, Packet, V};
 use crate::search;
 
-/// A configuration and its expected result.
+/// A configuration, with its expected result.
 pub type Case = search::Case<Configuration, Met>;
 
 fn case(name: &'static str, states: usize, met: &[Met], configuration: Configuration) -> Case {

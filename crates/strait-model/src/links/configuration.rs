@@ -3,7 +3,7 @@
 use super::breakage::Breakage;
 use super::state::{A, HOSTILE, Left, Link, Origin, Packet, Place, Process, Set, Socket, State, bit};
 
-/// A link that exists at the start.
+/// A link of the initial state.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
 pub struct Given {
     between: [Process; 2],
@@ -37,7 +37,7 @@ pub enum Attack {
     Shutdown,
     /// The hostile process A puts this packet, for the half on this side, into a socket with a copy in A.
     Inject(u8, Packet),
-    /// The hostile process A sends this packet over its own link to the process.
+    /// The hostile process A sends the packet over A's own link to the process.
     Say(Process, Packet),
     /// The hostile process A introduces V to "H" and keeps the other half.
     NameElsewhere,
@@ -123,7 +123,7 @@ impl Configuration {
         Configuration { sends, ..self }
     }
 
-    /// Lets this many of the processes `of` die.
+    /// Lets so many of the processes `of` die.
     pub fn deaths(self, deaths: u8, of: &[Process]) -> Self {
         Configuration { deaths, mortal: of.iter().fold(0, |set, &process| set | bit(process)), ..self }
     }

@@ -13,8 +13,8 @@
 //!   notes the hostile processes that hold a copy, which no honest process can know.
 //! - A **link** is a half as one process knows it: its origin (direct, introduced, foreign), the peer, the makers,
 //!   the bound lanes, whether an introducer may still name the link, and the state of IDLE.
-//! - **Lanes**, each with the processes that may harm the lane (*blame*): the processes of its two ends, the source
-//!   of its move, and its makers.
+//! - **Lanes**, each with the processes that may harm the lane (*blame*): the processes of both ends, the source of the
+//!   move, and the makers.
 //! - **Entries** of an introducer's table, each for one socket pair made by the introducer.
 //!
 //! A step is one packet received, or one decision of a process. The packets on one socket keep their order; every other
@@ -39,8 +39,8 @@
 //! - Messages, and the steps of a move: here a move is a new lane, announced to both processes, and then a commit.
 //!   The processes close the ends of the old lane. The model of moving ends has the rest.
 //! - Full sockets, limits and charges.
-//! - A connect that gives up before its answer arrived; policies and tokens of a listener.
-//! - Exec images and copies of the library within one process, which the random name distinguishes.
+//! - A connect that gives up before the answer; policies and tokens of a listener.
+//! - Exec images and copies of the library within one process, distinguished by the random name.
 //! - More than one hostile process, and hostile processes at the two ends of a lane (that lane may be harmed anyway).
 //! - The planned option `trust_introducers`.
 //!

@@ -32,7 +32,7 @@ pub const QUIET: &str = "no packet is sent between an IDLE and its answer";
 pub const SAME_LINK: &str = "both ends of a lane are on one link";
 /// `DELIVERED`: at rest, every packet of a lane was received.
 pub const DELIVERED: &str = "at rest, nothing that was accepted is lost";
-/// `NO_SURPLUS`: at rest, each open link is needed by one of its sides.
+/// `NO_SURPLUS`: at rest, each open link is needed by at least one side.
 pub const NO_SURPLUS: &str = "at rest, two processes that need a link no more have closed it";
 /// `ANSWERED`: at rest, no side waits for an answer, and no packet is unread.
 pub const ANSWERED: &str = "at rest, every IDLE was answered and every packet was read";

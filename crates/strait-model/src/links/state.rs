@@ -22,7 +22,7 @@ pub const A: Process = 3;
 /// `HOSTILE`: the set of processes that do not keep to the protocol.
 pub const HOSTILE: Set = 1 << A;
 
-/// Returns the set with this member only.
+/// Returns the set with a single member.
 pub fn bit(number: u8) -> Set {
     1 << number
 }
@@ -33,11 +33,11 @@ pub fn bit(number: u8) -> Set {
 pub enum Packet {
     /// The handshake: the first packet of a side.
     Handshake {
-        /// The sender, as the kernel reports it.
+        /// The sender, as reported by the kernel.
         from: Process,
-        /// The identity that the sender claims.
+        /// The identity claimed by the sender.
         claims: Process,
-        /// Whether the sender claims that its half is direct: made by connect, accept or spawn.
+        /// Whether the sender claims that the sender's half is direct: made by connect, accept or spawn.
         direct: bool,
     },
     /// Opens a lane on this link. Counted in IDLE.
@@ -67,8 +67,8 @@ pub enum Packet {
     },
     /// The introducer names a further lane over an introduced link. Counted in IDLE.
     Lane(SocketId, LaneId),
-    /// FORGET: asks the introducer not to name this link any more, unless the introducer has named it more often than
-    /// this number.
+    /// FORGET: asks the introducer to stop naming the link, unless the introducer has named the link more often than
+    /// the number says.
     Forget(SocketId, u8),
     /// RELEASED: the introducer names this link no more.
     Released(SocketId),
@@ -77,7 +77,7 @@ pub enum Packet {
     Yourself(LaneId, u8),
     /// A connect request.
     Connect,
-    /// REUSE: answers a connect request; the lane runs over this link, which both processes have.
+    /// REUSE: answers a connect request; the lane runs over a link that both processes have.
     Reuse(LaneId, SocketId),
     /// NEW: answers a connect request; the lane runs over the socket of the connect.
     New(LaneId),
@@ -96,7 +96,7 @@ impl Packet {
 /// The provenance of a link, as known to one side.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Origin {
-    /// The two processes made the link themselves.
+    /// Made by the two processes themselves.
     Direct,
     /// The two halves came over other links.
     Introduced,
@@ -104,7 +104,7 @@ pub enum Origin {
     Foreign,
 }
 
-/// A link as one of its two processes sees it.
+/// A link as seen by one of its two processes.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Link {
     /// The provenance of the link.
@@ -117,11 +117,11 @@ pub struct Link {
     pub peer: Option<Process>,
     /// The makers of the link, as known to this process: the processes that could have kept a copy of the socket.
     pub makers: Set,
-    /// The link to the introducer, which brought this link.
+    /// The link to the introducer, over which the link came.
     pub by: Option<SocketId>,
     /// Whether the introducer may still name this link.
     pub named: bool,
-    /// The number of times that the introducer named this link to this process.
+    /// How often the introducer named the link to this process.
     pub announced: u8,
     /// The number in the last FORGET sent by this process for the link.
     pub forgot: Option<u8>,
@@ -133,15 +133,15 @@ pub struct Link {
     pub received: u8,
     /// The number in the unanswered IDLE of this process.
     pub asked: Option<u8>,
-    /// Whether this process may send IDLE. After a refusal of its IDLE, the process may not until it refuses an IDLE
-    /// itself.
+    /// Whether this process may send IDLE. After a refusal of its IDLE, the process may not send IDLE until it refuses
+    /// an IDLE itself.
     pub may_ask: bool,
     /// Whether something outside the model uses the link, so that the link is never idle.
     pub pinned: bool,
 }
 
 impl Link {
-    /// Returns a link with this provenance only.
+    /// Returns a link with a single provenance.
     pub fn new(origin: Origin) -> Link {
         Link {
             origin,
@@ -170,18 +170,18 @@ pub enum Place {
     At(Process),
     /// The half is in a packet.
     Travelling,
-    /// The half was closed by its process, or lost with its packet.
+    /// Closed by the process, or lost with the packet.
     Closed,
 }
 
-/// One half of a socket pair.
+/// Half of a socket pair.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Half {
-    /// Where this half is.
+    /// Where the half is.
     pub place: Place,
     /// The packets to be received from this half, the oldest first.
     pub queue: Vec<Packet>,
-    /// The link, as the holder of this half sees it.
+    /// The link, as seen by the holder of the half.
     pub link: Option<Link>,
 }
 
@@ -197,7 +197,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Returns a socket with its two halves at these places, and no packets.
+    /// Returns a socket with two halves at the given places, and no packets.
     pub fn new(maker: Process, copies: Set, places: [Place; 2]) -> Socket {
         Socket { copies, maker, halves: places.map(|place| Half { place, queue: Vec::new(), link: None }) }
     }
@@ -208,7 +208,7 @@ impl Socket {
 pub enum End {
     /// The process of the end was not told of the end yet.
     Coming,
-    /// The end is bound to this link.
+    /// The end is bound to a link.
     At(SocketId),
     /// The end is in a mailbox (a lane with both ends in one process), and came over this link.
     Mailbox(SocketId),
@@ -221,7 +221,7 @@ pub enum End {
 pub struct Lane {
     /// The processes of the two ends of the lane.
     pub processes: [Process; 2],
-    /// The processes that may harm the lane: its two processes, its source, and its makers.
+    /// The processes that may harm the lane: the processes of both ends, the source, and the makers.
     pub blame: Set,
     /// The process that opened the lane or moved an end into the lane.
     pub source: Process,
@@ -272,20 +272,20 @@ impl Task {
     }
 }
 
-/// A fault, visible in the step that causes it.
+/// A fault, visible in the step of its cause.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Debug)]
 pub enum Wrong {
-    /// This lane ended, although no process that may harm the lane died or is hostile.
+    /// The lane ended, although no process that may harm the lane died or is hostile.
     Harmed(LaneId),
     /// This link was closed with an unread counted packet, or with a lane bound to it.
     ClosedInUse(SocketId),
-    /// An end of this lane, or the half for it, reached the wrong process.
+    /// An end of the lane, or the half for the end, reached the wrong process.
     Stolen(LaneId),
-    /// A process mistakes its peer on this socket for another process.
+    /// A process mistakes the peer on a socket for another process.
     Misnamed(SocketId),
     /// This honest process was taken for a bad peer.
     Accused(Process),
-    /// A counted packet was sent over this link between an IDLE and its answer.
+    /// A counted packet was sent over the link between an IDLE and the answer.
     NotQuiet(SocketId),
 }
 
@@ -311,9 +311,9 @@ pub struct Left {
 pub struct State {
     /// The living processes.
     pub alive: Set,
-    /// Every socket, by its id.
+    /// The sockets, by id.
     pub sockets: Vec<Socket>,
-    /// Every lane, by its id.
+    /// The lanes, by id.
     pub lanes: Vec<Lane>,
     /// The entries of all introducers' tables.
     pub entries: Vec<Entry>,
@@ -395,7 +395,7 @@ impl State {
         self.tasks.iter().any(|task| Some(task.process()) == process)
     }
 
-    /// Returns whether the holder of this half waits for the answer of an acceptor that may name this link.
+    /// Returns whether the holder of the half waits for the answer of an acceptor that may name the link.
     pub fn connecting(&self, socket: SocketId, side: u8) -> bool {
         let process = self.holder(socket, side);
         let direct = |link: &&Link| link.origin == Origin::Direct;
@@ -410,7 +410,7 @@ impl State {
             .map(|(socket, ..)| socket)
     }
 
-    /// Adds a socket and returns its id.
+    /// Adds a socket and returns the id.
     pub fn add_socket(&mut self, socket: Socket) -> SocketId {
         self.sockets.push(socket);
         self.sockets.len() as u8 - 1

@@ -325,7 +325,7 @@ impl Step<'_> {
         self.abort(socket, side);
     }
 
-    /// Closes a half and ends its lanes.
+    /// Closes a half and ends the lanes of the half.
     fn abort(&mut self, socket: SocketId, side: u8) {
         let process = self.now.holder(socket, side);
         let half = self.now.half(socket, side);
@@ -371,8 +371,7 @@ impl Step<'_> {
         gone.iter().for_each(|entry| self.release(entry));
     }
 
-    /// Ends each end that arrived over a closed link and whose other end, announced for this process too, has not
-    /// arrived.
+    /// Ends each end that arrived over a closed link without the other end, which was announced for the process too.
     fn end_mailboxes(&mut self, socket: SocketId, process: Process) {
         if self.has(Breakage::YourselfBelieved) {
             return;

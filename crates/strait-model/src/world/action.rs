@@ -10,9 +10,9 @@ use super::state::{A, End, Move, Place, Process, World, bit, identity, process};
 pub enum Action {
     /// The holder of this half receives the next packet from the half.
     Take(Id, usize),
-    /// The holder of this half sees that the other half is closed.
+    /// The holder of a half sees that the other half is closed.
     HangUp(Id, usize),
-    /// A process does a step that its machine owes.
+    /// A process does a step owed by its machine.
     Do(Process, Step),
     /// A process ends its end of a lane that was called off, or whose source died before the commit.
     Abandon(Lane, usize),
@@ -62,7 +62,7 @@ pub fn required(is: &Configuration, now: &World, found: &mut Vec<Action>) {
     for (&process, machine) in now.machines.iter().filter(|(process, _)| now.lives(**process)) {
         let mut links = Vec::new();
         for step in machine.owed() {
-            // The packets of one link keep their order; a packet for which there is no room waits.
+            // The packets of a link keep their order; a packet without room waits.
             let Step::Send(on, ref packet) = step else {
                 found.push(Action::Do(process, step));
                 continue;
@@ -218,7 +218,7 @@ pub(super) fn seen(on: Id, item: &super::state::Item) -> Seen {
     Seen::Packet { on, from: Some(identity(item.from).inode), packet: item.packet.clone(), brings }
 }
 
-/// Returns the peer of a link, as its machine knows it.
+/// Returns the peer of a link, as known to the machine.
 pub(super) fn peer_of(now: &World, owner: Process, on: Id) -> Option<Process> {
     let link = now.machines.get(&owner)?.link(on)?;
     link.peer.map(|peer| process(peer.inode))

@@ -5,7 +5,7 @@ use strait_proto::links::Packet;
 use super::configuration::{Attack, Configuration};
 use super::state::{A, B, H, V};
 
-/// A configuration with its name and its number of states.
+/// A configuration with a name and the number of states.
 pub type Case = (&'static str, usize, Configuration);
 
 /// Returns a configuration: B has links to V and H, and introduces the two this many times.

@@ -121,7 +121,7 @@ impl Configuration {
         self
     }
 
-    /// Lets this many of the processes `of` die.
+    /// Lets so many of the processes `of` die.
     pub fn deaths(mut self, deaths: u8, of: &[Process]) -> Self {
         self.left.deaths = deaths;
         self.mortal = of.iter().fold(0, |set, &process| set | bit(process));

@@ -1,8 +1,8 @@
 //! Worlds of processes that run the machines of links: [`strait_proto::links`], the planned protocol.
 //!
-//! The rules stand in `docs/maintainers/links.md`, each with its reason. This module has no protocol of its own. It
-//! has the surroundings of the machines: the kernel (sockets, their order and their room, deaths), the users, and a
-//! hostile process.
+//! The rules stand in `docs/maintainers/links.md`, each with a reason. This module has no protocol of its own, only the
+//! surroundings of the machines: the kernel (sockets, the order of packets and the room for packets, deaths), the
+//! users, and a hostile process.
 //!
 //! # Objects
 //!

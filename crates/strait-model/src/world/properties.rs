@@ -18,11 +18,11 @@ use super::state::{A, End, H, Place, Process, V, World, Wrong, bit, identity};
 pub struct Rules {
     /// The bounds of the run.
     pub configuration: Configuration,
-    /// What came about so far.
+    /// The situations reached so far.
     pub coverage: Arc<Coverage>,
 }
 
-/// A property: its name, whether it must hold only at rest, and the check.
+/// A property: a name, whether the property must hold only at rest, and the check.
 pub type Check = (&'static str, bool, fn(&World) -> bool);
 
 /// Every property.
@@ -106,7 +106,7 @@ fn honest_links(now: &World) -> impl Iterator<Item = (Process, Id, &Link)> {
     })
 }
 
-/// Returns whether a peer is the hostile process, whatever its name.
+/// Returns whether a peer is the hostile process, under any name.
 fn is_a(peer: Option<Identity>) -> bool {
     peer.is_some_and(|peer| peer.inode == identity(A).inode)
 }

@@ -218,7 +218,7 @@ impl Walk {
     }
 }
 
-/// Returns a random configuration, and whether the hostile process does whatever it likes.
+/// Returns a random configuration, and whether the hostile process acts at random.
 fn configuration(rng: &mut Rng) -> (Configuration, bool) {
     let all: &[Process] = match rng.usize(..4) {
         0 => &[V, H],

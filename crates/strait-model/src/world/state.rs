@@ -22,7 +22,7 @@ pub const C: Process = 4;
 /// The number of processes of a world.
 pub const PROCESSES: Process = 5;
 
-/// Returns the set of one process.
+/// Returns the set with a single process.
 pub fn bit(process: Process) -> Set {
     1 << process
 }
@@ -32,7 +32,7 @@ pub fn identity(process: Process) -> Identity {
     Identity { inode: u64::from(process) + 1, name: 100 + u128::from(process) }
 }
 
-/// Returns the process with this inode number.
+/// Returns the process with the inode number.
 pub fn process(inode: u64) -> Process {
     inode as Process - 1
 }
@@ -53,13 +53,13 @@ pub struct Item {
 pub enum Place {
     /// A process has the half.
     At(Process),
-    /// The half is in a packet, or its introducer has not sent it yet.
+    /// The half is in a packet, or not sent by the introducer yet.
     Travelling,
     /// The half is closed.
     Closed,
 }
 
-/// One half of a socket.
+/// Half of a socket.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Half {
     /// Where the half is.
@@ -77,7 +77,7 @@ pub struct Socket {
     pub copies: Set,
     /// The hostile processes that have or had a copy.
     pub copied: Set,
-    /// The process that made the socket.
+    /// The maker of the socket.
     pub maker: Process,
     /// The two halves.
     pub halves: [Half; 2],
@@ -86,7 +86,7 @@ pub struct Socket {
 }
 
 impl Socket {
-    /// Returns a socket with its halves at these places.
+    /// Returns a socket with the halves at the given places.
     pub fn new(maker: Process, copies: Set, places: [Place; 2]) -> Self {
         let halves = places.map(|place| Half { place, queue: Vec::new(), asked: false });
         Self { copies, copied: copies, maker, halves, lane: None }
@@ -138,18 +138,18 @@ pub struct LaneState {
     pub pinned: bool,
 }
 
-/// A fault, visible in the step that causes it.
+/// A fault, visible in the step of its cause.
 #[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub enum Wrong {
     /// This lane ended, although no process that may harm the lane has died or is hostile.
     Harmed(Lane),
     /// This link was closed by IDLE with an unread counted packet, or with a lane on it.
     ClosedInUse(Id),
-    /// A half for this lane reached a hostile process that may not harm the lane.
+    /// A half for the lane reached a hostile process that may not harm the lane.
     Stolen(Lane),
     /// This honest process was taken for a bad peer.
     Accused(Process),
-    /// A counted packet was sent over this link between IDLE and its answer.
+    /// A counted packet was sent over the link between IDLE and the answer.
     NotQuiet(Id),
 }
 
@@ -168,7 +168,7 @@ pub struct Left {
     pub calls_off: u8,
     /// The number of processes that may still die.
     pub deaths: u8,
-    /// The attacks that may still happen, one bit for each line of the configuration.
+    /// The attacks still to come, one bit for each line of the configuration.
     pub attacks: u16,
 }
 
@@ -179,9 +179,9 @@ pub struct World {
     pub alive: Set,
     /// The machine of each honest process.
     pub machines: BTreeMap<Process, Links>,
-    /// Every socket, by its number.
+    /// The sockets, by number.
     pub sockets: Vec<Socket>,
-    /// Every lane, by its number.
+    /// The lanes, by number.
     pub lanes: Vec<LaneState>,
     /// The pairs with a half still at the introducer: the introducer, its number for the pair, and the socket.
     pub kept: Vec<(Process, u64, Id)>,
@@ -202,7 +202,7 @@ impl World {
         &self.sockets[on as usize]
     }
 
-    /// Returns one half of a socket.
+    /// Returns a half of a socket.
     pub fn half(&self, on: Id, side: usize) -> &Half {
         &self.socket(on).halves[side]
     }
@@ -226,13 +226,13 @@ impl World {
         (0..2).find(|&side| socket.halves[side].place == Place::At(process))
     }
 
-    /// Returns every half, with the number of its socket and its side.
+    /// Returns every half, with the number of the socket and the side.
     pub fn halves(&self) -> impl Iterator<Item = (Id, usize, &Half)> {
         let numbered = (0..).zip(&self.sockets);
         numbered.flat_map(|(on, socket)| (0..).zip(&socket.halves).map(move |(side, half)| (on, side, half)))
     }
 
-    /// Returns whether the process on this side can see that the other half is closed.
+    /// Returns whether the process on the given side can see that the other half is closed.
     pub fn hung_up(&self, on: Id, side: usize) -> bool {
         let Socket { copies, halves, .. } = self.socket(on);
         let Place::At(own) = halves[side].place else { return false };
