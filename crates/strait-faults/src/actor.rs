@@ -1,4 +1,4 @@
-//! A process of a scenario: its calls, its reaction to errors, and its checks before it ends.
+//! A process of a scenario: calls, reactions to errors, and checks before the end.
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::OwnedFd;
@@ -19,7 +19,7 @@ use crate::program::scenarios::Scenario;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[repr(u32)]
 pub(crate) enum Ending {
-    /// The process recorded no ending: it was killed.
+    /// The process was killed, and recorded no ending.
     Killed = 0,
     /// The process did everything without a fault.
     Done = 1,
@@ -39,7 +39,7 @@ impl Ending {
     }
 }
 
-/// The failures that a process must expect.
+/// The failures to expect in a process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Expect {
     /// No failure: each call of this process succeeds.
@@ -149,8 +149,7 @@ impl Actor {
         })
     }
 
-    /// Makes a call that consumes its arguments, so that no repetition is possible. If the call fails, the process
-    /// stops.
+    /// Makes a call that consumes the arguments, and so cannot be repeated. If the call fails, the process stops.
     #[track_caller]
     pub(crate) fn once<T>(&self, call: impl FnOnce() -> Result<T, Error>) -> Result<T, Stop> {
         self.at();
@@ -298,7 +297,7 @@ impl Actor {
         Ok(read)
     }
 
-    /// Checks that a received message is the next of its stream.
+    /// Checks that a received message is next in the stream.
     #[track_caller]
     pub(crate) fn check(&self, stream: usize, bytes: &[u8]) {
         let number = self.ledger.streams[stream].received.fetch_add(1, Ordering::SeqCst);
@@ -316,14 +315,14 @@ impl Actor {
         self.handles(message.take_handles())
     }
 
-    /// Checks that a received message has `len` bytes and is the next of its stream.
+    /// Checks that a received message has `len` bytes and is next in the stream.
     #[track_caller]
     pub(crate) fn taken(&self, stream: usize, bytes: &[u8], len: usize) {
         assert_eq!(bytes.len(), len, "the length of a message of stream {stream}");
         self.check(stream, bytes);
     }
 
-    /// Checks that a received value has the next number of its stream. `None` if the value was lost with its handles.
+    /// Checks that a received value has the next number of the stream. `None` if the value was lost with its handles.
     #[track_caller]
     pub(crate) fn taken_value(&self, stream: usize, number: Option<u32>) {
         let next = self.ledger.streams[stream].received.fetch_add(1, Ordering::SeqCst);
@@ -397,7 +396,7 @@ impl Actor {
         }
     }
 
-    /// Receives the next message of a stream, which must have `len` bytes and one channel end. Returns the end.
+    /// Receives the next message of a stream, with `len` bytes and one channel end, and returns the end.
     #[track_caller]
     pub(crate) fn recv_end(&self, stream: usize, channel: &Channel, len: usize) -> Result<Channel, Stop> {
         match self.recv_with(stream, channel, len)? {
@@ -515,7 +514,7 @@ pub(crate) enum Fate {
     Interrupted,
 }
 
-/// Plays one role of a scenario in this process, checks that nothing is left, and ends the process.
+/// Plays a role of a scenario in this process, checks that nothing is left, and ends the process.
 pub(crate) fn play(
     scenario: &Scenario,
     number: usize,

@@ -1,4 +1,4 @@
-//! Counts the bytes that this process has allocated and not freed, so that a leak of memory shows.
+//! Counts the allocated bytes of this process, so that a leak of memory shows.
 
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,7 +9,7 @@ pub(crate) struct Counting;
 
 static BYTES: AtomicU64 = AtomicU64::new(0);
 
-/// Returns the number of bytes that this process has allocated and not freed.
+/// Returns the number of allocated bytes of this process, without freed bytes.
 pub(crate) fn bytes() -> u64 {
     BYTES.load(Ordering::Relaxed)
 }

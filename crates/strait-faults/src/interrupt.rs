@@ -1,8 +1,8 @@
-//! A periodic signal whose handler does nothing, so that each system call that sleeps fails with `EINTR`.
+//! A periodic signal with an empty handler, which makes every sleeping system call fail with `EINTR`.
 
 use std::time::Duration;
 
-/// Starts to interrupt this process with a signal every `interval` (less than one second).
+/// Starts to interrupt this process every `interval` (less than one second).
 pub(crate) fn every(interval: Duration) {
     extern "C" fn nothing(_: libc::c_int) {}
     let micros = libc::suseconds_t::from(interval.subsec_micros());

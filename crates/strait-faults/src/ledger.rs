@@ -21,7 +21,7 @@ const TEXT: usize = 64 << 10;
 pub(crate) struct Stream {
     /// The number of messages that a sender tried to send, counted before each call.
     pub(crate) attempted: AtomicU32,
-    /// The number of accepted messages: their send calls returned success.
+    /// The number of messages for which the send call returned success.
     pub(crate) accepted: AtomicU32,
     /// The number of messages received.
     pub(crate) received: AtomicU32,
@@ -37,11 +37,11 @@ pub(crate) struct Life {
     /// The ending of the process, as a number of [`crate::program::actor::Ending`]; 0 if the process recorded no
     /// ending.
     pub(crate) ending: AtomicU32,
-    /// 1 once the process has reached its fault.
+    /// 1 once the process reached the step of its fault.
     pub(crate) is_past: AtomicU32,
-    /// Bits that the scenario's judge evaluates; their meaning depends on the scenario.
+    /// Bits for the judge of the scenario, with a meaning of its own in each scenario.
     pub(crate) mark: AtomicU32,
-    /// The increase of the allocated bytes of the process, from its start to its end.
+    /// The increase of the process's allocated bytes between start and end.
     pub(crate) bytes: AtomicU64,
     length: AtomicU32,
     text: [AtomicU8; TEXT],
@@ -56,7 +56,7 @@ pub(crate) struct Ledger {
 }
 
 impl Ledger {
-    /// Creates a ledger shared with the processes that this process forks from now on.
+    /// Creates a ledger in memory shared with all later children of this process.
     pub(crate) fn new() -> &'static Self {
         let (len, access) = (size_of::<Self>(), ProtFlags::READ | ProtFlags::WRITE);
         // SAFETY: a null hint makes the kernel choose fresh address space.
@@ -95,7 +95,7 @@ impl Life {
         self.length.store((begin + text.len().min(free.len())) as u32, Ordering::SeqCst);
     }
 
-    /// Returns the text that the process has written.
+    /// Returns the text written by the process.
     pub(crate) fn said(&self) -> String {
         let length = self.length.load(Ordering::SeqCst) as usize;
         let bytes: Vec<u8> = self.text[..length].iter().map(|byte| byte.load(Ordering::Relaxed)).collect();

@@ -1,4 +1,4 @@
-//! The matrix: all pairs of a scenario and a fault, and the worker processes that run them.
+//! The matrix: all pairs of a scenario and a fault, and the worker processes.
 
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,7 +13,7 @@ use crate::program::{Action, Arguments, calls};
 /// occur in every run.
 const RECORDINGS: usize = 4;
 
-/// The number of mistakes after which the matrix stops.
+/// The matrix stops after so many mistakes.
 const ENOUGH: u32 = 30;
 
 /// The step that sends the handshake of a process, when the process reaches the step for the first time: the
@@ -92,10 +92,10 @@ fn pairs_of(action: Action, recording: &Recording, arguments: &Arguments) -> Vec
                     Action::Kill => plan(format!("kill:{step}:{time}")),
                     Action::Stop => plan(format!("stop:{step}:{time}")),
                     Action::Fork => {
-                        // Other processes can notice the death if they know which process has the end: once that
-                        // process has sent its handshake, but never if the end moves to a process that they never
-                        // met. The number of steps before the handshake differs from run to run, so those times are
-                        // not counted.
+                        // Other processes can notice the death only if they know the process that has the end. The
+                        // process is known once its handshake was sent, but never if the end moves to a process unknown
+                        // to the others. The number of steps before the handshake differs from run to run, so those
+                        // steps are not counted.
                         let unknown = recording.unknown[victim].get(step).copied().unwrap_or(0);
                         if recording.steps.len() <= 2 && time > unknown {
                             plan(format!("fork:{step}:{}:after:{HANDSHAKE}", time - unknown));
@@ -120,7 +120,7 @@ struct Tally {
     late: AtomicU32,
 }
 
-/// Creates counters shared with the processes that this process forks from now on.
+/// Creates counters shared with all later children of this process.
 fn shared_tally() -> &'static Tally {
     use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous};
     let access = ProtFlags::READ | ProtFlags::WRITE;

@@ -31,11 +31,11 @@ enum Action {
     Kill,
     /// The process is stopped for a while (`--pause`).
     Stop,
-    /// The process forks and is killed; its child keeps copies of its descriptors.
+    /// The process forks and is killed; the child keeps copies of all descriptors.
     Fork,
     /// The process gets no more descriptors until a call has failed for lack of them.
     Starve,
-    /// Each system call fails once with each error that it can give.
+    /// Each system call fails once with each possible error.
     Fail,
     /// A signal interrupts all processes every 100 microseconds.
     Interrupt,
@@ -48,37 +48,37 @@ struct Arguments {
     /// The actions to run.
     #[arg(long, value_enum, value_delimiter = ',', default_values = ["kill", "stop", "fork", "starve", "fail", "interrupt"])]
     actions: Vec<Action>,
-    /// For `fail`, use only these errors, such as EINTR.
+    /// For `fail`, only these errors, such as EINTR.
     #[arg(long, value_delimiter = ',')]
     errors: Vec<String>,
-    /// Run only these scenarios.
+    /// Only these scenarios.
     #[arg(long, value_delimiter = ',')]
     scenarios: Vec<String>,
     /// Run only every Nth pair of step and action.
     #[arg(long, default_value_t = 1)]
     every: usize,
-    /// Run only this many of those pairs, drawn by the seed.
+    /// Only this many pairs, drawn by the seed.
     #[arg(long)]
     draw: Option<usize>,
     /// Random seed for the drawn pairs.
     #[arg(long, default_value_t = 1)]
     seed: u64,
-    /// For a step that a process comes to more often than this, use the first time, the last, and some between.
+    /// For a more frequent step, the matrix uses the first time, the last, and some between.
     #[arg(long, default_value_t = 1000)]
     times: u32,
     /// Number of pairs run at the same time.
     #[arg(long, default_value_t = 6)]
     jobs: usize,
-    /// Seconds after which a process counts as hanging.
+    /// Seconds until a process counts as hanging.
     #[arg(long, default_value_t = 20)]
     deadline: u64,
-    /// Milliseconds for which a process is stopped.
+    /// Milliseconds for stopping a process.
     #[arg(long, default_value_t = 4)]
     pause: u64,
     /// Number of runs of each scenario under interrupts.
     #[arg(long, default_value_t = 40)]
     interrupted: usize,
-    /// Run only this fault: the number of the process, and its plan, such as 0:kill:mmap:1.
+    /// Only this fault: the number of the process, and the plan, such as 0:kill:mmap:1.
     #[arg(long)]
     only: Option<String>,
     /// Number of runs of each pair.

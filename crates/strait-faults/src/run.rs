@@ -84,7 +84,7 @@ pub(crate) enum Outcome {
     Right,
     /// The run was correct, but only after the end of the child with a dead process's descriptors.
     Late,
-    /// The process never reached the step of its fault.
+    /// The process never reached the faulty step.
     NotReached,
     /// The run showed a mistake; the text describes it.
     Wrong(String),
@@ -95,7 +95,7 @@ pub(crate) enum Outcome {
 pub(crate) struct World {
     /// The record written by the processes of a scenario.
     pub(crate) ledger: &'static Ledger,
-    /// The file that the processes send to each other.
+    /// The file sent between the processes.
     pub(crate) content: OwnedFd,
     /// The directory of the listeners' names.
     pub(crate) directory: PathBuf,
@@ -126,8 +126,7 @@ pub(crate) struct Limits {
     pub(crate) pause: Duration,
 }
 
-/// How many bytes a process may keep allocated beyond those without a fault, for tables of the process that only
-/// grow.
+/// Bytes that a process may keep allocated beyond a run without a fault, for growing tables of the process.
 const SLACK: u64 = 16 << 10;
 
 /// Lets this process wait for its children with a deadline, and makes it the parent of orphaned descendants.
@@ -193,7 +192,7 @@ fn start(scenario: &Scenario, fault: &Fault, world: &World) -> Watched {
     for (one, other) in scenario.sockets {
         let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None);
         let (ours, theirs) = pair.expect("socketpair");
-        // As in the library, this option is set before any process can send its handshake.
+        // Set before any process can send a handshake, as in the library.
         for socket in [&ours, &theirs] {
             rustix::net::sockopt::set_socket_passcred(socket, true).expect("setsockopt");
         }

@@ -1,4 +1,4 @@
-//! Situations in which two processes must stop; the matrix reaches them only by chance.
+//! Situations with two stopped processes, which the matrix reaches only by chance.
 
 #![cfg(strait_fault_points)]
 
@@ -14,7 +14,7 @@ const DEADLINE: Duration = Duration::from_secs(60);
 
 const ROLE: &str = "STRAIT_FAULTS_ROLE";
 
-/// A child process that runs this program, stops at a step, and is killed when the value is dropped.
+/// A child process of this program, stopped at a step, and killed when this value is dropped.
 struct Actor(Child);
 
 impl Drop for Actor {
@@ -109,7 +109,7 @@ fn whoever_waits_for_an_end_that_is_handed_over_finds_it_when_the_one_between_is
     assert!(sender.0.wait().unwrap().success());
 }
 
-/// Receives everything that the parent sends over the socket on standard input while this process is stopped.
+/// Receives all messages of the parent over the socket on standard input while this process is stopped.
 fn read_late() {
     let socket = std::io::stdin().as_fd().try_clone_to_owned().expect("a socket");
     let parent = Channel::over(socket).expect("a channel");

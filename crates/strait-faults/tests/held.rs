@@ -17,8 +17,8 @@ use strait::{Channel, CommandExt, Error, Options, Outgoing, Wait, fault, signals
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Returns a guard that exists only once at a time: a process has one plan, and one limit on descriptors. That limit
-/// is low here, so that few messages reach the limit on descriptors in flight.
+/// Returns a guard that only one test can have: a process has a single plan, and a single limit on descriptors. The
+/// limit is low here, so that few messages reach the limit on descriptors in flight.
 fn alone() -> MutexGuard<'static, ()> {
     static ALONE: Mutex<()> = Mutex::new(());
     let alone = ALONE.lock().unwrap_or_else(PoisonError::into_inner);
@@ -36,7 +36,7 @@ fn over_a_socket() -> (Channel, Channel) {
     over_a_socket_with(&Options::new())
 }
 
-/// Returns both ends of a channel over a socket of its own, with these options.
+/// Returns both ends of a channel over a new socket, with these options.
 fn over_a_socket_with(options: &Options) -> (Channel, Channel) {
     let pair = sockets();
     let over = |socket| options.over(socket).unwrap();
@@ -143,7 +143,7 @@ fn partner(parent: &Channel) {
     drop((first, second));
 }
 
-/// Another process, and two channels to it, each on its own introduced link. The introducers have ended.
+/// Another process with two channels, each on its own introduced link. The introducers have ended.
 struct Partner {
     actor: Actor,
     to: Channel,
@@ -159,7 +159,7 @@ impl Partner {
             to.send(Outgoing::new(b"a road").handle(others)).unwrap();
             to_introducer.send(Outgoing::new(b"a road").handle(road)).unwrap();
             let channel = take(&to_introducer);
-            // With this message, this process receives the other process's handshake.
+            // This message brings the other process's handshake.
             assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"hello");
             assert_eq!(to.recv_by(DEADLINE).unwrap().bytes(), b"there");
             drop((to_introducer, introducer));
@@ -175,7 +175,7 @@ impl Partner {
     }
 }
 
-/// Shows that a search for unreachable links holds no lock when it drops its links. Meanwhile another thread closes
+/// Shows that a search for unreachable links drops the links without holding a lock. Meanwhile another thread closes
 /// all other ends, so the searching thread drops their links.
 #[test]
 fn a_thread_that_searches_for_unused_links_drops_those_that_another_thread_has_stopped_using() {
@@ -226,7 +226,7 @@ fn a_lane_is_found_while_announcements_are_passed_on() {
 }
 
 /// Shows that a lane is found while the link of its announcement is being dropped. A message with two ends cannot be
-/// sent, because one of them is not open; the other end continues in the lane made for it.
+/// sent, because only one of the ends is open; the open end continues in the lane made for the move.
 #[test]
 fn a_lane_is_found_while_the_link_over_which_it_was_announced_is_dropped() {
     let _alone = alone();
@@ -301,8 +301,8 @@ fn a_send_of_ends_does_not_sleep_if_descriptors_have_come_free_after_its_attempt
     drop((near, far));
 }
 
-/// Calls `wait` in another thread, which has a guard against signals. Holds that thread once a signal has interrupted
-/// its sleep, and calls `meanwhile`. Asserts that `wait` then returns, and that the signal ends the next wait of that
+/// Calls `wait` in another thread, under a guard against signals. Once a signal has interrupted the sleep, holds the
+/// thread and calls `meanwhile`. Asserts that `wait` then returns, and that the signal ends the next wait of the
 /// thread.
 fn signal_ends_the_next_wait(wait: impl FnOnce() + Send + 'static, meanwhile: impl FnOnce()) {
     extern "C" fn nothing(_: libc::c_int) {}
@@ -348,7 +348,7 @@ fn full() -> (Channel, Channel) {
     (sender, receiver)
 }
 
-/// Shows that a signal that interrupts a wait for room is remembered if the receiver is closed meanwhile.
+/// Shows that a signal during a wait for room is remembered if the receiver is closed meanwhile.
 #[test]
 fn a_signal_is_not_forgotten_if_the_receiver_is_closed() {
     let _alone = alone();
@@ -357,8 +357,8 @@ fn a_signal_is_not_forgotten_if_the_receiver_is_closed() {
     signal_ends_the_next_wait(send, || drop(receiver));
 }
 
-/// Shows that a signal that interrupts a wait for room is remembered if the receiver moves meanwhile, so that the
-/// call continues in another ring.
+/// Shows that a signal during a wait for room is remembered if the receiver moves meanwhile, and the call continues in
+/// another ring.
 #[test]
 fn a_signal_is_not_forgotten_if_the_receiver_moves() {
     let _alone = alone();
@@ -375,7 +375,7 @@ fn a_signal_is_not_forgotten_if_the_receiver_moves() {
     while moved.recv_by(DEADLINE).unwrap().bytes() != [1; 1000] {}
 }
 
-/// Shows that a signal that interrupts a wait for a message is remembered if the link goes down meanwhile.
+/// Shows that a signal during a wait for a message is remembered if the link goes down meanwhile.
 #[test]
 fn a_signal_is_not_forgotten_if_the_link_goes_down() {
     let _alone = alone();
@@ -394,7 +394,7 @@ fn a_signal_is_not_forgotten_if_the_link_goes_down() {
     });
 }
 
-/// Shows that a signal that interrupts a wait for bytes of a data pipe is remembered if bytes are written meanwhile.
+/// Shows that a signal during a wait for bytes of a data pipe is remembered if bytes are written meanwhile.
 #[test]
 fn a_signal_is_not_forgotten_if_a_pipe_gets_bytes() {
     let _alone = alone();
@@ -427,7 +427,7 @@ fn a_send_with_a_descriptor_too_many_for_the_user_is_tried_again_after_a_pause()
     assert_eq!(far.recv_by(DEADLINE).unwrap().take_handles().unwrap().len(), 1);
 }
 
-/// Shows that a fuse succeeds if one of its packets shows the death of the process of a far end. The other far end
+/// Shows that a fuse succeeds even if one of its packets shows the death of a far end's process. The other far end
 /// receives the messages of the dead process.
 #[test]
 fn a_fuse_succeeds_whichever_of_its_packets_shows_that_a_far_end_is_dead() {

@@ -1,4 +1,4 @@
-//! A wake-up that the kernel refuses for lack of memory, in a process that only drives a reactor.
+//! A wake-up refused by the kernel for lack of memory, in a process that only drives a reactor.
 
 #![cfg(strait_fault_points)]
 

@@ -69,8 +69,8 @@ fn memory_of_message() -> File {
     OpenOptions::new().read(true).write(true).open(path).unwrap()
 }
 
-/// Shows that a sealed message is sent although its memory has another writable mapping. The kernel refuses to seal
-/// that memory, so the library copies it, although a signal interrupts the copying.
+/// Shows that a sealed message is sent even if the memory has another writable mapping. The kernel refuses to seal such
+/// memory, so the library copies the message, in spite of a signal during the copying.
 #[test]
 fn memory_that_cannot_be_sealed_is_copied_in_spite_of_a_signal() {
     const LEN: usize = 100_000;
@@ -81,7 +81,7 @@ fn memory_that_cannot_be_sealed_is_copied_in_spite_of_a_signal() {
     // SAFETY: a null hint makes the kernel choose fresh address space.
     let mapping = unsafe { mmap(ptr::null_mut(), LEN, access, MapFlags::SHARED, memory_of_message(), 0) }.unwrap();
     interrupted("pread", || message.commit(Deadline::NEVER)).unwrap();
-    // SAFETY: the mapping was made above, and nothing uses it.
+    // SAFETY: the mapping was made above and is not used.
     unsafe { munmap(mapping, LEN) }.unwrap();
     assert_eq!(b.recv().unwrap().bytes(), [7; LEN]);
 }

@@ -26,7 +26,7 @@ pub(super) mod named {
         mut accept: impl FnMut(Duration) -> Result<Channel, Error>,
     ) -> Played {
         if actor.may_be_refused() {
-            // The server refuses a client that it cannot accept.
+            // The server refuses a client when the server cannot accept.
             actor.mark(LOST);
         }
         loop {

@@ -1,4 +1,4 @@
-//! The scenarios: short programs for up to four processes, each of which tests one thing.
+//! The scenarios: short programs for up to four processes, with a single purpose each.
 //!
 //! A process that finds a channel closed because of another process's fault drops everything and ends. [`Actor`]
 //! checks the messages that the process must have received before.
@@ -23,7 +23,7 @@ use objects::{calls, pipe, regions};
 use outside::{descriptors, full_socket, grow, large, sealed};
 use ring::{call, close, connect, full, idle, row, small, spin, wait_set};
 
-/// A role of a scenario: a function that a process runs with its sockets.
+/// A function for one process of a scenario, called with the process's sockets.
 pub(crate) type Role = fn(&Actor, Vec<OwnedFd>) -> Played;
 
 /// A scenario: its processes, the sockets between them, and the role of each.

@@ -1,4 +1,4 @@
-//! Scenarios of ends that move, and of channels that are fused.
+//! Scenarios about moving ends and fusing channels.
 
 use super::*;
 
@@ -14,7 +14,7 @@ pub(super) mod ends {
         let mut theirs = actor.files(1);
         for index in 0..ENDS {
             let (x, y) = pair(actor)?;
-            // Unread messages move with the end, with their descriptors.
+            // Unread messages move with the end, including the descriptors.
             actor.send_with(2 + index, &x, 40, actor.files(usize::from(index == 1)))?;
             theirs.push(y.into());
             ours.push(x);
@@ -48,9 +48,9 @@ pub(super) mod ends {
     }
 }
 
-/// Bit of a process's mark: it exchanged all messages over the channel whose ends moved.
+/// Bit of a process's mark: all messages were exchanged over the channel whose ends moved.
 const THROUGH: u32 = 1;
-/// Bit of a process's mark: it received the end for it.
+/// Bit of a process's mark: the end for this process arrived.
 const HAS: u32 = 2;
 /// Bit of a process's mark: it sent the end away, or fused the channels, and the call returned.
 const AWAY: u32 = 4;
@@ -75,7 +75,7 @@ fn agree(marks: &[u32], pair: [usize; 2], killed: Option<usize>, movers: &[usize
     }
 }
 
-/// An end moves from one process to another; its new and its other holder exchange messages.
+/// An end moves between two processes; the new holder and the holder of the other end exchange messages.
 pub(super) mod moved {
     use super::*;
 
@@ -161,7 +161,7 @@ pub(super) mod both {
         actor.recv(4, &d, 1)
     }
 
-    /// Receives one of the two ends. The two receivers differ in their streams.
+    /// Receives one of the two ends. Each receiver has streams of its own.
     pub(in crate::program::scenarios) fn receiver(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
         let (carrying, answer, out, back) = if actor.number() == 2 { (1, 3, 6, 7) } else { (2, 4, 7, 6) };
         let channel = actor.open(only(sockets))?;
@@ -180,7 +180,7 @@ pub(super) mod both {
 
     pub(in crate::program::scenarios) fn judge(ledger: &Ledger, killed: Option<usize>) -> Result<(), String> {
         let marks = marks(ledger);
-        // If one of the two receivers never received its end, the killed source is the cause.
+        // If a receiver never received its end, the killed source must be the cause.
         match marks[2] & marks[3] & HAS {
             0 => Ok(()),
             _ => agree(&marks, [2, 3], killed, &[0, 1]),
@@ -247,7 +247,7 @@ pub(super) mod fused {
     }
 }
 
-/// An end moves on to a third process before the second one has received from it.
+/// An end moves on to a third process before the second process has received from the end.
 pub(super) mod on {
     use super::*;
 

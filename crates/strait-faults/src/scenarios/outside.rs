@@ -34,7 +34,7 @@ pub(super) mod full_socket {
 
     fn narrow(sockets: Vec<OwnedFd>) -> OwnedFd {
         let socket = only(sockets);
-        // The kernel uses its minimum instead, about six packets.
+        // The kernel raises 1 to the minimum, about six packets.
         rustix::net::sockopt::set_socket_send_buffer_size(&socket, 1).expect("setsockopt");
         socket
     }
@@ -58,7 +58,7 @@ pub(super) mod full_socket {
     }
 }
 
-/// A process sends messages in blocks, which are used again.
+/// A process sends messages in blocks, and reuses the blocks.
 pub(super) mod large {
     use super::*;
 

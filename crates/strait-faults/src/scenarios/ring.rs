@@ -203,7 +203,7 @@ pub(super) mod close {
     }
 }
 
-/// A process waits for several channels in a wait set, through which the other process wakes it.
+/// A process waits for several channels in a wait set, and is woken by the other process.
 pub(super) mod wait_set {
     use super::*;
 

@@ -16,7 +16,7 @@ use crate::program::scenarios::only;
 /// messages long.
 type Asked = (u32, Vec<Fd>, Option<End<u32, ()>>, String);
 
-/// The last value: its number and a file.
+/// The last value: a number and a file.
 type Answered = (u32, Option<Fd>);
 
 /// The number of files and the length of the text of each message.
@@ -98,7 +98,7 @@ pub(crate) fn one(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
     Ok(())
 }
 
-/// Receives the values, and answers over their ends.
+/// Receives the values, and answers over the ends in the values.
 pub(crate) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
     let typed = Typed::<Answered, Asked>::over(actor.open(only(sockets))?);
     for (number, (count, len)) in MESSAGES.into_iter().enumerate() {
@@ -112,13 +112,13 @@ pub(crate) fn other(actor: &Actor, sockets: Vec<OwnedFd>) -> Played {
     send(actor, 1, &typed, &value, |(_, file)| file.as_ref().is_some_and(|file| !file.is_sent()))
 }
 
-/// Typed calls, whose requests and replies have files as fields.
+/// Typed calls with files as fields of requests and replies.
 pub(crate) mod calls {
     use super::*;
 
-    /// A request: its number, at least one file, and a text that makes some requests long.
+    /// A request: a number, at least one file, and a text that makes some requests long.
     type Request = (u32, Vec<Fd>, String);
-    /// A reply: the number of its request, and a file.
+    /// A reply: the number of the request, and a file.
     type Reply = (u32, Option<Fd>);
 
     /// The number of files and the length of the text of each request.
@@ -137,7 +137,7 @@ pub(crate) mod calls {
                         assert!(is_whole(), "handles of a request that was not sent: {refused}");
                         return Err(refused.error);
                     }
-                    // Before the first request the ends exchange their types by a call of their own.
+                    // Before the first request, the ends exchange their types by an internal call.
                     Err(CallError::Call(Outcome::NotAnswered)) if is_whole() => continue,
                     Err(CallError::Call(Outcome::OutcomeUnknown(error))) if is_whole() => return Err(error),
                     Err(CallError::Call(Outcome::NotAnswered)) => Ok(None),
