@@ -33,7 +33,7 @@ use crate::{AsyncChannel, Reactor};
 ///
 /// # Cost
 /// A thread until the listener has accepted, or until the deadline. A program that wants many channels to one process
-/// connects once, and sends ends of further channels over this one.
+/// connects once, and sends ends of further channels over the first channel.
 ///
 /// # Cancel safety
 /// If the future is dropped, the connection is closed as soon as it is made. Neither the drop nor the end of the
@@ -70,6 +70,6 @@ pub async fn connect_channel(
         // If no task waits any more, the channel is closed here.
         let _ = done.send(connector.connect(&name, deadline));
     })?;
-    // The thread answers unless it panics.
+    // The thread always answers, except after a panic.
     Ok(connected.await.map_err(io::Error::other)??)
 }

@@ -18,9 +18,9 @@ const SELDOM: u32 = 16;
 /// If the runtime runs the task again within this time, the runtime had nothing else to do.
 const IDLE: Duration = Duration::from_micros(5);
 
-/// Drives `reactor` whenever its descriptor is readable, so that tasks are woken for their events. `spin` is how long
-/// the task polls after an event before the runtime may sleep. When the task ends, also between two steps, it drops the
-/// driver, which ends the reactor: tasks that wait for its objects in other runtimes get an error.
+/// Drives `reactor` whenever its descriptor is readable, to wake tasks for their events. After an event the task polls
+/// for `spin` before the runtime may sleep. The end of the task, even between two steps, drops the driver and so ends
+/// the reactor: tasks of other runtimes that wait for objects of the reactor get an error.
 pub(crate) async fn drive(fd: AsyncFd<OwnedFd>, reactor: Driver, spin: Duration) {
     let mut in_vain = 0u32;
     loop {

@@ -1,4 +1,4 @@
-//! Descriptors that the current runtime watches.
+//! Descriptors watched by the current runtime.
 
 use std::fmt;
 use std::io;
@@ -8,7 +8,7 @@ use tokio::io::Interest;
 use tokio::io::unix::AsyncFd;
 use tokio::runtime::Handle;
 
-/// The error of a call that was made outside of a tokio runtime and needs one: the source of an [`io::Error`].
+/// The error of a call outside of a tokio runtime, if the call needs a runtime: the source of an [`io::Error`].
 ///
 /// ```
 /// let failed = strait_tokio::Reactor::new().unwrap_err();
@@ -23,7 +23,7 @@ use tokio::runtime::Handle;
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub struct NoRuntime {
-    /// The place in the program that made the call.
+    /// The line of the program with the call.
     pub caller: &'static std::panic::Location<'static>,
 }
 
@@ -42,7 +42,7 @@ pub(crate) fn watch(object: &impl AsFd) -> io::Result<AsyncFd<OwnedFd>> {
     if Handle::try_current().is_err() {
         return Err(io::Error::other(NoRuntime { caller: std::panic::Location::caller() }));
     }
-    // A descriptor of its own, so that tokio can stop watching it at any time.
+    // A duplicate, so that tokio can stop watching at any time.
     let fd = object.as_fd().try_clone_to_owned()?;
     // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives. The `AsyncFd` owns the `OwnedFd`, so the
     // descriptor is not closed while tokio watches it.

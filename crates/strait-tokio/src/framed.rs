@@ -31,8 +31,8 @@ use crate::AsyncChannel;
 /// # }
 /// ```
 ///
-/// A message is sent at once if there is room. Otherwise the sink keeps one message, and is not ready until that
-/// message was sent. `SinkExt::send` and `SinkExt::flush` wait until it was sent.
+/// If there is room, a message is sent at once. Otherwise the sink keeps one message, and is ready again once the
+/// message was sent. `SinkExt::send` and `SinkExt::flush` wait until the message was sent.
 ///
 /// # Errors
 /// The errors of [`AsyncChannel::recv`] and of [`AsyncChannel::forward`]. A message that could not be sent is dropped,
@@ -41,7 +41,7 @@ use crate::AsyncChannel;
 #[derive(Debug)]
 pub struct Framed {
     channel: AsyncChannel,
-    /// The message that had no room yet.
+    /// A message without room so far.
     unsent: Option<Message>,
 }
 
@@ -56,12 +56,12 @@ impl Framed {
         &self.channel
     }
 
-    /// Returns the channel, and the message that was not sent yet, if there is one.
+    /// Returns the channel, and the unsent message if there is one.
     pub fn into_parts(self) -> (AsyncChannel, Option<Message>) {
         (self.channel, self.unsent)
     }
 
-    /// Sends the message that had no room yet, if there is one.
+    /// Sends the unsent message, if there is one.
     fn poll_unsent(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
         let Self { channel, unsent } = self;
         if let Some(message) = unsent {

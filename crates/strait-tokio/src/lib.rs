@@ -1,9 +1,9 @@
 //! Strait in tokio: channels, data pipes and calls for which tasks of tokio can wait.
 //!
-//! The types are those of the crate `strait`, which are independent of the runtime: [`AsyncChannel`],
-//! [`AsyncProducer`], [`AsyncConsumer`] and [`AsyncCallEnd`]. Their [`strait::task::Reactor`] must be run whenever its
-//! descriptor is readable. A [`Reactor`] of this crate has a task of the runtime for this. There are no threads except
-//! the runtime's, and tokio watches one descriptor, however many channels there are.
+//! The types [`AsyncChannel`], [`AsyncProducer`], [`AsyncConsumer`] and [`AsyncCallEnd`] come from the crate `strait`,
+//! and are independent of the runtime. The [`strait::task::Reactor`] of the objects must be run whenever its descriptor
+//! is readable; a [`Reactor`] of this crate does so in a task of the runtime. There are no threads except the
+//! runtime's, and tokio watches one descriptor for any number of channels.
 //!
 //! ```
 //! use std::time::Duration;
@@ -29,7 +29,7 @@
 //! # }
 //! ```
 //!
-//! All futures are cancel-safe, as their documentation says, so a `select!` can contain them.
+//! All futures are cancel-safe, as documented for each, so a `select!` can contain them.
 
 mod connect;
 mod drive;
@@ -57,10 +57,10 @@ use tokio::task::JoinHandle;
 
 /// A [`strait::task::Reactor`] that a task of a tokio runtime drives until this object is dropped.
 ///
-/// Keep the object, and the runtime in which it was made, as long as a task waits for an object of this reactor. When
-/// this object is dropped or its runtime ends, the reactor [ends](strait::task::Reactor::end): tasks that wait for its
-/// objects, in any runtime, get [`strait::Error::ReactorEnded`]. The objects lose nothing, and can be [taken
-/// out](AsyncChannel::into_inner) and put into another reactor.
+/// Keep the object, and the runtime in which it was made, as long as a task waits for an object of the reactor. When
+/// the object is dropped or the runtime ends, the reactor [ends](strait::task::Reactor::end): tasks that wait for
+/// objects of the reactor, in any runtime, get [`strait::Error::ReactorEnded`]. The objects lose nothing, and can be
+/// [taken out](AsyncChannel::into_inner) and put into another reactor.
 ///
 /// ```
 /// use strait::{Channel, Error};

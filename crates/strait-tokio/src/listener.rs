@@ -41,7 +41,7 @@ pub struct Listener {
 }
 
 impl Listener {
-    /// Makes a listener under this name in this user's name directory. The listener accepts only processes of this
+    /// Makes a listener under this name in the user's name directory. The listener accepts only processes of the same
     /// user. Does not wait; see [`strait::Listener::bind`].
     ///
     /// # Panics
@@ -122,9 +122,9 @@ impl Listener {
         &self.listener
     }
 
-    /// Returns the listener; tokio stops watching its descriptor.
+    /// Returns the listener, no longer watched by tokio.
     pub fn into_inner(self) -> strait::Listener {
-        // The listener was added when this object was made, and no other code can remove it.
+        // Cannot fail: `new` added the listener, and no other code can remove the listener.
         let _ = self.set.get_ref().remove(&self.listener);
         self.listener
     }

@@ -47,10 +47,10 @@ const OPENING: &[u8] = b"strait stream 1";
 /// peer reads all bytes and the end of the stream; writing fails with [`io::ErrorKind::BrokenPipe`]. If the peer dies
 /// without ending its direction, reading fails with [`io::ErrorKind::BrokenPipe`] once all bytes were read.
 ///
-/// So that the peer does not take a part for the whole, a process [aborts](Self::abort) a stream that it cannot
-/// complete, or sets an [abort reason](Self::set_abort_reason) before it writes, for the case that its task is
-/// cancelled. Then the peer reads all bytes, and then fails with [`io::ErrorKind::ConnectionAborted`]; so it does if a
-/// panic drops the stream.
+/// A process that cannot complete a stream [aborts](Self::abort) the stream, so that the peer does not mistake the part
+/// for the whole. If a task may be cancelled while writing, set an [abort reason](Self::set_abort_reason) before. The
+/// peer of an aborted stream reads all bytes, and then gets [`io::ErrorKind::ConnectionAborted`]. A stream dropped by a
+/// panic is aborted too.
 ///
 /// # Errors
 /// Reads and writes return the errors of [`PipeReader`] and [`PipeWriter`]. On a stream that was
@@ -101,7 +101,7 @@ impl Stream {
     /// Opens a stream with the process at the other end of `channel`, which calls [`Stream::accept`]. Both data pipes
     /// are created with `options`, whose element must be 1 byte. The channel is used up.
     ///
-    /// Bytes can be written at once; the peer reads them once it has accepted.
+    /// Bytes can be written at once; the peer reads the bytes after accepting.
     ///
     /// # Cancel safety
     /// If the future is dropped, the channel is closed.
@@ -134,11 +134,11 @@ impl Stream {
         Ok(Self { state, peer, aborts_with: None })
     }
 
-    /// Returns the identity of the peer, as the kernel reported it. On a stream that was [accepted](Self::accept), this
-    /// is the process that has opened the stream; before the first read or write, the process that had the other end of
-    /// the channel at the call of [`accept`](Self::accept). On a stream that this process has opened, this is the
-    /// process that had the other end of the channel then. `None` if the kernel had not reported that process, because
-    /// it had not used its end of the channel. Streams from [`connect`](Self::connect) and from
+    /// Returns the identity of the peer, as reported by the kernel. On a stream [opened](Self::open) by this process:
+    /// the process that had the other end of the channel at that time. On an [accepted](Self::accept) stream: the
+    /// process that opened the stream; before the first read or write, the process that had the other end of the
+    /// channel at the call of [`accept`](Self::accept). `None` if the kernel had reported no process, because the other
+    /// end of the channel had not been used. Streams from [`connect`](Self::connect) and from
     /// [`Listener::accept_stream`](crate::Listener::accept_stream) have a peer.
     pub fn peer(&self) -> Option<Peer> {
         self.peer
@@ -188,10 +188,10 @@ impl Stream {
         }
     }
 
-    /// Sets the reason with which dropping the stream aborts the direction to the peer, unless that direction was shut
-    /// down: see [`DataProducer::set_abort_reason`]. For a task that may be cancelled while it writes. The last reason
-    /// that was set counts, also for the writer that [`into_split`](Self::into_split) returns. On a stream that was
-    /// [accepted](Self::accept), the reason counts from the first read or write on.
+    /// Sets the reason for aborting the direction to the peer when the stream is dropped before that direction was shut
+    /// down: see [`DataProducer::set_abort_reason`]. For a task that may be cancelled while writing. The last reason
+    /// set counts, also for the writer returned by [`into_split`](Self::into_split). On an [accepted](Self::accept)
+    /// stream, the reason counts from the first read or write on.
     pub fn set_abort_reason(&mut self, reason: u32) {
         self.aborts_with = Some(reason);
         if let State::Open(_, writer) = &self.state {
@@ -229,7 +229,7 @@ impl Stream {
     /// If the future is dropped, the stream is dropped.
     ///
     /// # Errors
-    /// Those of the first read or write; see [`Stream`].
+    /// The errors of the first read or write; see [`Stream`].
     pub async fn into_split(mut self) -> io::Result<(PipeReader, PipeWriter)> {
         std::future::poll_fn(|context| self.poll_open(context).map_ok(drop)).await?;
         match self.state {

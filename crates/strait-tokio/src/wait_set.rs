@@ -9,7 +9,7 @@ use tokio::io::unix::AsyncFd;
 
 use crate::fd;
 
-/// A [`WaitSet`] for tasks: one task serves many channels by their keys, instead of one task for each channel.
+/// A [`WaitSet`] for tasks: a single task serves many channels by their keys.
 ///
 /// The set has its own descriptor, which is all that tokio watches, and needs no [`Reactor`](crate::Reactor). Channels
 /// are added to and removed from the [wait set](Self::get_ref) as usual.
@@ -56,7 +56,7 @@ impl AsyncWaitSet {
         &self.set
     }
 
-    /// Returns the wait set; tokio stops watching its descriptor.
+    /// Returns the wait set, no longer watched by tokio.
     pub fn into_inner(self) -> WaitSet {
         self.set
     }

@@ -52,7 +52,7 @@ async fn messages_come_however_long_many_threads_look() {
     }
 }
 
-/// Returns how often this thread has gone to sleep.
+/// Returns how often the current thread has slept.
 fn sleeps() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
@@ -68,7 +68,7 @@ async fn a_runtime_that_waits_sleeps_and_is_not_woken() {
     b.recv().await.unwrap();
     let waits = async { b.recv().await.unwrap() };
     let sends = async {
-        // Time for everything that was left to be done.
+        // Time for all remaining work.
         tokio::time::sleep(Duration::from_millis(50)).await;
         let before = sleeps();
         tokio::time::sleep(Duration::from_millis(300)).await;

@@ -47,7 +47,7 @@ async fn the_sink_keeps_one_message_that_has_no_room() {
     let (mut near, far) = (framed(near, &reactor), far);
     near.send(message("first")).await.unwrap();
     near.feed(message("second")).await.unwrap();
-    // The second one waits in the sink.
+    // The second message waits in the sink.
     assert!(timeout(Duration::from_millis(20), near.flush()).await.is_err());
     assert_eq!(far.recv_by(DEADLINE).unwrap().bytes(), b"first");
     timeout(DEADLINE, near.close()).await.expect("in time").unwrap();

@@ -78,7 +78,7 @@ async fn an_http_service_answers_many_clients() {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--nocapture", "--test-threads", "1"]).env(NAME, &name);
     let _server = Server(command.stdout(Stdio::null()).spawn().unwrap());
-    // This client may start before its server.
+    // The client may start before the server.
     let connector = strait::meet::Connector::new().wait_for_listener();
     let first = {
         let name = name.clone();

@@ -1,4 +1,4 @@
-//! Calls outside of a tokio runtime, or in one without I/O, name the line of the program that made them.
+//! Errors of calls outside of a tokio runtime, or in a runtime without I/O, name the line of the call.
 
 use std::panic::Location;
 use std::sync::Mutex;

@@ -1,6 +1,6 @@
-//! A service that stops while clients are connected, and programs that stop while they connect. The library must wait
-//! for nothing then: whatever it could wait for takes a minute or longer here, so the limit of ten seconds tells
-//! waiting from a loaded machine.
+//! A service that stops while clients are connected, and programs that stop while connecting. The library must not wait
+//! for anything then. Every possible wait takes a minute or longer here, so the limit of ten seconds distinguishes a
+//! wait from a loaded machine.
 
 use std::io::{BufRead, BufReader, Read, Write};
 use std::process::{Child, ChildStdout, Command, Stdio};
@@ -33,8 +33,8 @@ async fn serve(listener: Listener, reactor: Reactor) -> std::io::Result<()> {
     }
 }
 
-/// The process of the service, which the other tests start: it stops when its standard input ends, and then prints how
-/// long that took.
+/// The process of the service, started by the other tests. The service stops when standard input ends, and then prints
+/// how long the stop took.
 #[test]
 fn child() {
     let Ok(name) = std::env::var(NAME) else { return };
@@ -65,7 +65,7 @@ impl Service {
         service
     }
 
-    /// Returns the rest of the first line that begins with `word`.
+    /// Returns the rest of the next line that begins with `word`.
     fn read_line_with(&mut self, word: &str) -> String {
         let mut lines = self.1.by_ref().lines().map(Result::unwrap);
         lines.find_map(|line| Some(line.strip_prefix(word)?.trim().to_owned())).expect("a line of the service")
@@ -125,7 +125,8 @@ fn a_runtime_ends_while_a_task_connects() {
     });
 }
 
-/// Returns what a task of a second runtime gets that waits for a channel of a reactor, whose runtime is ended by `end`.
+/// A task of a second runtime waits for a channel of the reactor of a first runtime. Calls `end` to end the first
+/// runtime or the reactor, and returns the error of the task, and both ends of the channel.
 fn wait_for_what_ends(end: impl FnOnce(tokio::runtime::Runtime, Reactor)) -> (Error, Channel, Channel) {
     let (first, second) = (runtime(), runtime());
     let (ours, theirs) = Channel::pair().unwrap();
@@ -167,7 +168,7 @@ fn a_task_of_another_runtime_learns_that_the_runtime_of_its_reactor_has_ended() 
     }
 }
 
-/// A runtime that nothing runs does not drop the task that drives the reactor.
+/// A runtime that does not run cannot drop the task that drives the reactor.
 #[test]
 fn dropping_the_reactor_ends_it_though_nothing_runs_its_runtime() {
     let idle = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();

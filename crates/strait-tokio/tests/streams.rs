@@ -1,4 +1,4 @@
-//! Streams of bytes between processes: their bytes and their ends, peers that open no stream, and peers that die.
+//! Streams of bytes between processes: complete and aborted streams, peers that open no stream, and peers that die.
 
 use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
@@ -44,7 +44,7 @@ async fn child() {
             let mut stream = Stream::accept(channel, &reactor).unwrap();
             stream.write_all(b"last words").await.unwrap();
             assert_eq!(stream.peer().and_then(|peer| peer.pid), Some(std::os::unix::process::parent_id()));
-            // The peer says that it has read.
+            // Waits until the peer has read.
             let _ = stream.read_u8().await;
             rustix::process::kill_process(rustix::process::getpid(), rustix::process::Signal::KILL).unwrap();
         }
@@ -134,7 +134,7 @@ async fn each_direction_ends_by_itself() {
     assert_eq!(&read, b"still");
 }
 
-/// Reads a stream that is expected to be aborted after its bytes. Returns the reason.
+/// Reads all bytes of an aborted stream, and returns the reason.
 async fn reason_after(mut stream: Stream, bytes: &[u8]) -> u32 {
     let mut read = Vec::new();
     let reading = timeout(DEADLINE, stream.read_to_end(&mut read)).await.expect("in time");
@@ -146,8 +146,8 @@ async fn reason_after(mut stream: Stream, bytes: &[u8]) -> u32 {
     }
 }
 
-/// Shows which streams are not taken for complete ones: those of a task that panics, that is cancelled after it has set
-/// a reason, or that aborts its stream.
+/// Shows that a stream counts as incomplete if its task panics, is cancelled after setting a reason, or aborts the
+/// stream.
 #[tokio::test]
 async fn a_stream_that_was_broken_off_is_no_complete_one() {
     let reactor = Reactor::new().unwrap();
@@ -184,7 +184,8 @@ async fn a_stream_that_was_broken_off_is_no_complete_one() {
     assert_eq!(failed.unwrap(), 0, "the other side was dropped");
 }
 
-/// Shows that a stream that was shut down stays complete, and that the peer's writes fail with the reason.
+/// Shows that a stream stays complete if it is aborted after its shutdown, and that the peer's writes fail with the
+/// reason.
 #[tokio::test]
 async fn aborting_a_stream_that_was_shut_down_stops_the_peer_only() {
     let reactor = Reactor::new().unwrap();
@@ -199,7 +200,7 @@ async fn aborting_a_stream_that_was_shut_down_stops_the_peer_only() {
     assert_eq!(failed.downcast::<Error>().unwrap(), Error::Aborted { reason: 17 });
 }
 
-/// Shows that a stream that was accepted can be aborted before its first read, and that its reason is kept until then.
+/// Shows that an accepted stream can be aborted before the first read, and that the reason is kept until then.
 #[tokio::test]
 async fn an_accepted_stream_is_aborted_before_its_first_read() {
     let reactor = Reactor::new().unwrap();
@@ -246,7 +247,7 @@ async fn the_death_of_the_peer_is_no_end_of_the_stream() {
     process.wait().unwrap();
 }
 
-/// Shows that the death of a process that has accepted a stream, but never read from it, ends the wait of its peer.
+/// Shows that the death of a process that has accepted a stream, but never read, ends the wait of the peer.
 #[tokio::test]
 async fn the_death_of_a_peer_that_has_not_opened_its_side_is_seen() {
     let (mut process, channel) = spawn("reads nothing");
@@ -266,7 +267,7 @@ async fn the_death_of_a_peer_that_has_not_opened_its_side_is_seen() {
     process.wait().unwrap();
 }
 
-/// Shows that a message that is not the opening of a stream gets an error, whatever its handles are.
+/// Shows that a message that does not open a stream gives an error, with any handles.
 #[tokio::test]
 async fn a_peer_that_opens_no_stream_is_refused() {
     const OPENING: &[u8] = b"strait stream 1";
@@ -299,7 +300,7 @@ async fn a_peer_that_opens_no_stream_is_refused() {
     assert_eq!(wide.kind(), ErrorKind::InvalidInput);
 }
 
-/// Shows that a reader waits for elements that are wider than what it reads at once otherwise.
+/// Shows that a reader waits for an element larger than its usual read.
 #[tokio::test]
 async fn a_reader_waits_for_wide_elements() {
     const ELEMENT: usize = 8192;

@@ -1,5 +1,4 @@
-//! Tasks of one thread: they sleep while there is nothing for them to do, and let each other run while there always is
-//! something.
+//! Tasks of one thread: idle tasks sleep, and busy tasks let each other run.
 
 use std::cell::Cell;
 use std::os::fd::OwnedFd;
@@ -40,7 +39,7 @@ fn start(role: &str) -> (Child, Channel) {
     command.spawn_with_channel().unwrap()
 }
 
-/// Receives a message and keeps its memory; then, when it is told to, receives everything from the other channels.
+/// Receives a message and keeps its memory. Then, on request, receives all messages from the other channels.
 fn hold_one() {
     let channel = strait::from_parent().unwrap();
     let mut handles = channel.recv().unwrap().take_handles().unwrap();
@@ -58,7 +57,7 @@ fn hold_one() {
     let _ = channel.recv();
 }
 
-/// Receives one message from the data channel for each request from the parent, and replies with its length.
+/// For each request from the parent, receives a message from the data channel, and replies with the length.
 fn read_one_for_each() {
     let channel = strait::from_parent().unwrap();
     let mut handles = channel.recv().unwrap().take_handles().unwrap();
@@ -123,8 +122,7 @@ async fn who_always_finds_something_lets_others_run() {
     assert!(lets_others_run(read).await);
 }
 
-/// Returns how often `future` is polled within 100 ms in which the event that it waits for does not happen; `None` if
-/// the event happens.
+/// Returns how often `future` is polled within 100 ms without its event; `None` if the event happens.
 async fn polls_without_event(future: &mut (impl Future + Unpin)) -> Option<u32> {
     let mut polls = 0;
     let counted = std::future::poll_fn(|context| {
@@ -135,7 +133,7 @@ async fn polls_without_event(future: &mut (impl Future + Unpin)) -> Option<u32> 
     (!happened).then_some(polls)
 }
 
-/// Returns how often `future` is polled within 100 ms in which the event that it waits for does not happen.
+/// Returns how often `future` is polled within 100 ms without its event.
 async fn polls_for_nothing(future: &mut (impl Future + Unpin)) -> u32 {
     polls_without_event(future).await.expect("there was room")
 }
@@ -170,8 +168,8 @@ async fn a_task_that_waits_for_room_for_what_is_long_sleeps_until_there_is_some(
     }
 }
 
-/// Starts a task that sends a message for which there is no room now, and returns once the task waits. The task
-/// continues only if it is woken.
+/// Starts a task to send a message for which there is no room now, and returns once the task waits. The task continues
+/// only when woken.
 async fn start_sending(a: &Arc<AsyncChannel>, message: Outgoing<'static>) -> JoinHandle<()> {
     let (polled, waits) = tokio::sync::oneshot::channel();
     let a = a.clone();
