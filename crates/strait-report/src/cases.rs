@@ -15,7 +15,7 @@ use strait_lab::{Mechanism, Wait, Work};
 
 use crate::looks;
 
-/// One results file and its name.
+/// A results file with its name.
 #[derive(Clone, Debug)]
 pub struct Source {
     /// The name of the file.
@@ -57,13 +57,13 @@ impl Condition {
     }
 }
 
-/// A shape of work with its parameters.
+/// A shape of work, with parameters.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) struct Manner {
     pub(crate) kind: String,
     /// The numeric parameters, by name.
     pub(crate) numbers: BTreeMap<String, u64>,
-    /// All other parameters, by name, with their values as text.
+    /// All other parameters by name, with the values as text.
     pub(crate) others: BTreeMap<String, String>,
 }
 
@@ -94,7 +94,7 @@ impl Manner {
         manner
     }
 
-    /// Returns the manner without the parameter `number`, for plots that have that parameter on an axis.
+    /// Returns the manner without the parameter `number`, for plots with `number` on an axis.
     pub(crate) fn without(&self, number: &str) -> Self {
         let mut manner = self.clone();
         manner.numbers.remove(number);
@@ -199,8 +199,7 @@ impl<'a> Case<'a> {
         matches!(self.figure.state, State::Disturbed(_))
     }
 
-    /// Returns whether the two figures come from one run and have equal conditions, so that only the mechanism
-    /// differs.
+    /// Returns whether the two figures are from one run and differ only in the mechanism.
     pub(crate) fn is_compared_with(&self, other: &Self) -> bool {
         self.source == other.source && self.figure.work.is_compared_with(&other.figure.work)
     }

@@ -17,15 +17,15 @@ use crate::repeat;
 /// The result of looking for a measured figure for a document's table.
 #[derive(Clone, Debug)]
 enum Found {
-    /// The figure was found: its value, and whether it is disturbed.
+    /// The value of the figure, and whether the figure is disturbed.
     Value(f64, bool),
-    /// The figure could not be measured, for this reason.
+    /// The reason why the figure could not be measured.
     Not(String),
     /// The results do not have the figure.
     Nothing,
 }
 
-/// Looks for figures in the results, all of one condition.
+/// Looks up figures of one condition in the results.
 #[derive(Clone, Copy, Debug)]
 struct Finder<'a> {
     cases: &'a [Case<'a>],
@@ -101,7 +101,7 @@ impl Found {
         matches!(self, Self::Value(_, true))
     }
 
-    /// Adds a figure to a sum of figures. The sum is disturbed or missing if one of its parts is.
+    /// Adds a figure to a sum of figures. A disturbed or missing part makes the sum disturbed or missing.
     fn plus(self, other: &Self) -> Self {
         match (&self, other) {
             (Self::Value(sum, doubtful), Self::Value(value, also)) => Self::Value(sum + value, *doubtful || *also),
@@ -129,7 +129,7 @@ fn rows<T: DeserializeOwned>(data: &str) -> Vec<T> {
     reader.deserialize().collect::<Result<_, _>>().expect("the published figures are part of the program")
 }
 
-/// Returns as text the rate of work that takes this many nanoseconds each.
+/// Returns as text the rate of work with this many nanoseconds per item.
 fn as_rate(nanoseconds: f64) -> String {
     rate(1e9 / nanoseconds)
 }
@@ -172,8 +172,8 @@ fn parts(
         .collect()
 }
 
-/// Returns the command that measures the missing figures: the suite, or a table of the listed mechanisms that this
-/// program has.
+/// Returns the command to measure the missing figures: the suite, or a table of the listed mechanisms, as far as this
+/// program knows the mechanisms.
 fn command(suite: &str, mechanisms: &[&str], rest: &str) -> String {
     if repeat::suite(suite).is_some() {
         return format!("strait bench {suite} -o {suite}.json");
@@ -384,7 +384,7 @@ fn mojo(cases: &[Case<'_>]) -> Document {
             let [socket, strait] = sums;
             out.push(vec![
                 Cell::plain(format!("{words}, all five")),
-                // Chrome's own channel had only one kind of round trip.
+                // Chrome's own channel had a single kind of round trip.
                 was(linux.filter(|_| !direct).map(|row| row.original_ipc_ms)),
                 was(linux.and_then(|row| if direct { row.mojo_thread_safe_send_ms } else { Some(row.mojo_ms) })),
                 socket.cell(run),
@@ -444,7 +444,7 @@ fn before_and_after(before: &Found, after: &Found) -> Cell {
     }
 }
 
-/// Returns the tables of values that are encoded and decoded: one row for each value, one column for each format.
+/// Returns the tables of encoding and decoding values: a row for each value, a column for each format.
 fn coded(cases: &[Case<'_>]) -> Option<Part> {
     let finder = Finder { cases, condition: SPIN };
     let values = [

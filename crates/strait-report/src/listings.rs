@@ -1,5 +1,5 @@
-//! Tables of every figure, with its whole distribution and the command that measures it again; and a table of the
-//! figures in doubt.
+//! Tables of every figure, with the whole distribution and the command to measure the figure again; and a table of the
+//! doubtful figures.
 
 use strait_lab::results::{Figure, State};
 use strait_lab::stats::{bytes, digits, rate, time};

@@ -8,7 +8,7 @@ use std::fmt::Write;
 use strait_lab::CATALOGUE;
 use strait_lab::Mechanism;
 
-/// The kind of a mechanism: what it is made of.
+/// The kind of a mechanism, by the system objects that carry the messages.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Strait,
@@ -95,7 +95,7 @@ pub(crate) fn order(mechanism: Mechanism) -> (Kind, usize) {
     (kind(mechanism), index(mechanism))
 }
 
-/// Returns the CSS rules that give these mechanisms their looks, and highlight the mechanism picked by the reader.
+/// Returns the CSS rules for the looks of these mechanisms, and for highlighting the mechanism picked by the reader.
 pub(crate) fn style(mechanisms: &[Mechanism]) -> String {
     let mut out = String::new();
     // Writing to a string cannot fail.

@@ -63,7 +63,7 @@ pub(crate) fn find<'a>(cases: &'a [Case<'a>]) -> Losses<'a> {
             .collect();
         losses.compared += usize::from(!rivals.is_empty());
         for metric in METRICS {
-            // The pace of one message at a time repeats its time.
+            // For one message at a time, the pace only repeats the time.
             if metric == Metric::Pace && matches!(case.manner.kind.as_str(), "ping-pong" | "stream") {
                 continue;
             }

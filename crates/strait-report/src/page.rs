@@ -1,4 +1,4 @@
-//! The contents of the page, in the form for its template. The template escapes everything except the plots, which
+//! The contents of the page, in the form for the template. The template escapes everything except the plots, which
 //! escape their own text.
 
 use askama::Template;
@@ -59,14 +59,15 @@ pub(crate) struct Document {
     pub(crate) source: &'static str,
     pub(crate) words: &'static str,
     pub(crate) parts: Vec<Part>,
-    /// The command that measures the figures of this document.
+    /// The command to measure the figures of this document.
     pub(crate) command: String,
 }
 
 impl Document {
     /// Returns whether a figure of this document is measured.
     pub(crate) fn is_measured(&self) -> bool {
-        // The first cell of a row is its name. The classes of other cells are those of published and missing figures.
+        // The first cell of a row is the name. Only a measured figure has a cell without class; published and missing
+        // figures have classes.
         let mut rows = self.parts.iter().flat_map(|part| &part.table.rows);
         rows.any(|row| row.iter().skip(1).any(|cell| cell.class.is_empty()))
     }
@@ -109,11 +110,11 @@ pub(crate) struct Section {
     pub(crate) title: &'static str,
     pub(crate) words: &'static str,
     pub(crate) families: Vec<Family>,
-    /// The command that measures the figures of this section, shown if the results lack them.
+    /// The command to measure the figures of this section, shown if the results lack the figures.
     pub(crate) command: &'static str,
 }
 
-/// What the page opens with: one sentence, and a picture with each mechanism as a program has it by default.
+/// The opening of the page: a sentence, and a picture of each mechanism in its default configuration.
 #[derive(Clone, Debug)]
 pub(crate) struct Opening {
     pub(crate) sentence: String,
@@ -166,7 +167,7 @@ pub(crate) struct Page {
     pub(crate) defeats: Defeats,
     pub(crate) documents: Vec<Document>,
     pub(crate) sections: Vec<Section>,
-    /// The documents and sections without a figure, each with the command that measures it.
+    /// The documents and sections without a figure, each with the command to measure the figures.
     pub(crate) absent: Vec<(&'static str, String)>,
     pub(crate) picks: Vec<Key>,
     pub(crate) troubles: Table,

@@ -1,4 +1,4 @@
-//! The exact command that measures a figure again.
+//! The exact command to measure a figure again.
 
 use clap::ValueEnum;
 use strait_lab::Work;
@@ -6,7 +6,7 @@ use strait_lab::results::{Figure, Results};
 use strait_lab::suite::Suite;
 use strait_lab::work::Extent;
 
-/// Returns the command that measures this figure again as before.
+/// Returns the command to measure this figure again as before.
 pub(crate) fn command(results: &Results, figure: &Figure) -> String {
     let work = &figure.work;
     let repetitions = figure.repetitions.len().max(1);
@@ -26,8 +26,7 @@ pub(crate) fn command(results: &Results, figure: &Figure) -> String {
     format!("{table}{} --only {only} --repetitions {repetitions}", count(work))
 }
 
-/// Returns the command that measures these figures again, one after the other in random order. They differ only in
-/// the mechanism.
+/// Returns the command to measure these figures again in random order. The figures differ only in the mechanism.
 pub(crate) fn group(results: &Results, figures: &[&Figure]) -> String {
     let Some(first) = figures.first() else { return String::new() };
     let work = &first.work;
@@ -67,7 +66,7 @@ pub(crate) fn suite(name: &str) -> Option<Suite> {
     Suite::from_str(name, false).ok()
 }
 
-/// Returns `words` quoted as one word of a shell, whatever they contain.
+/// Returns `words` quoted as a single word of a shell, for any contents.
 pub(crate) fn quoted(words: &str) -> String {
     format!("'{}'", words.replace('\'', r"'\''"))
 }

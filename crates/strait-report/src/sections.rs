@@ -1,7 +1,7 @@
 //! The plots: the figures on each plot, and the meaning of its axes.
 //!
-//! A plot has figures of one file, one wait strategy and one placement. The module finds the other varying parameters
-//! in the figures themselves, so a shape with a new parameter gets its plots without a change here.
+//! All figures of a plot have the same file, wait strategy and placement. The module finds the other varying parameters
+//! in the figures, so a shape with a new parameter gets plots without a change here.
 
 use strait_lab::stats::{bytes, rate, time};
 use strait_lab::{Mechanism, Wait};
@@ -158,7 +158,7 @@ pub(crate) fn opening(cases: &[Case<'_>]) -> Option<Opening> {
     let (strait, others): (Vec<&Case<'_>>, Vec<_>) =
         these.iter().copied().partition(|case| looks::is_strait(case.mechanism()));
     let ours = *strait.first()?;
-    // A pipe is what most readers know; without one, the fastest of the others is compared with.
+    // Most readers know pipes; without a pipe, the comparison is with the fastest of the others.
     let fastest = others.iter().min_by(|one, other| {
         let key = |case: &Case<'_>| median(case).unwrap_or(f64::INFINITY);
         key(one).total_cmp(&key(other))

@@ -19,7 +19,7 @@ pub(crate) fn title(sources: &[Source]) -> String {
     format!("Strait benchmark: {}", suites.join(", "))
 }
 
-/// Returns one line that says on which machines and when the figures were measured.
+/// Returns a line about the machines and the dates of the measurements.
 pub(crate) fn machine(sources: &[Source]) -> String {
     let mut machines: Vec<String> = sources.iter().map(|source| source.results.machine.words()).collect();
     machines.dedup();
@@ -38,7 +38,7 @@ pub(crate) fn warnings(sources: &[Source]) -> Vec<String> {
                 .to_owned(),
         );
     }
-    // Each warning appears once, with all its files: nobody reads a wall of warnings.
+    // Each warning appears once, with all files concerned: nobody reads a wall of warnings.
     let those = |are: &dyn Fn(&Source) -> bool| sources.iter().filter(|source| are(source)).collect::<Vec<_>>();
     let stopped = those(&|source| !source.results.complete);
     if !stopped.is_empty() {
@@ -126,7 +126,7 @@ pub(crate) fn summary(cases: &[Case<'_>]) -> Option<Table> {
     Some(Table { caption, heads, rows: lines.into() })
 }
 
-/// Returns a note, with the word *disturbed* added if one of these figures is disturbed.
+/// Returns a note, with the word *disturbed* added if any of the figures is disturbed.
 fn with_doubt<const N: usize>(note: &str, cases: [&Case<'_>; N]) -> String {
     let doubt = if cases.iter().any(|case| case.is_doubtful()) { "disturbed" } else { "" };
     [note, doubt].into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join(", ")
@@ -221,8 +221,7 @@ fn table(sources: &[Source], losses: &[Loss<'_>], caption: &str) -> Table {
     Table::new(caption.to_owned(), ["work", "factor", "measure", "Strait", "ahead"], rows.collect())
 }
 
-/// Returns for each results file the machine, the cost of the measuring itself, and the command that measures its
-/// figures again.
+/// Returns for each results file the machine, the cost of the measuring, and the command to repeat the measurement.
 pub(crate) fn origins(sources: &[Source]) -> Vec<Origin> {
     let origin = |source: &Source| {
         let results = &source.results;
@@ -298,10 +297,10 @@ pub(crate) fn origins(sources: &[Source]) -> Vec<Origin> {
 
 /// Returns a time in seconds since 1970 as a date in the Gregorian calendar and in UTC.
 fn date(seconds: u64) -> String {
-    // Limits the year to four digits, whatever the file contains.
+    // Limits the year to four digits, for any contents of the file.
     let seconds = seconds.min(253_402_300_799);
     let (days, rest) = (seconds / 86_400, seconds % 86_400);
-    // Days are counted from a first of March, so that a leap day is the last day of its year.
+    // Counts days from a first of March, so that a leap day is the last day of a year.
     let days = days + 719_468;
     let (era, of_era) = (days / 146_097, days % 146_097);
     let year_of_era = (of_era - of_era / 1460 + of_era / 36_524 - of_era / 146_096) / 365;

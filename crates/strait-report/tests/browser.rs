@@ -16,8 +16,8 @@ use strait_report::page;
 const WIDTHS: [u32; 3] = [360, 768, 1280];
 const HEIGHT: u32 = 14_000;
 
-/// A page that loads the report in frames of several widths and reports what it found there. Scripts run only in this
-/// page; the report's own policy forbids scripts, so this page inspects the report from outside.
+/// A page that loads the report in frames of several widths and reports the contents of the frames. The report's own
+/// policy forbids scripts, so the scripts of this page inspect the report from outside.
 const FRAMES: &str = r#"<!doctype html><meta charset="utf-8"><body>FRAMES<pre id="found"></pre><script>
 onload = () => {
   const found = [...document.querySelectorAll("iframe")].map(frame => {

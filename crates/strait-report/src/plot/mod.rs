@@ -26,14 +26,14 @@ pub(crate) struct Point {
     pub(crate) y: f64,
     /// The words that are shown when the reader points at the mark.
     pub(crate) words: String,
-    /// Whether the figure is in doubt: its mark is hollow.
+    /// Whether the figure is in doubt, shown as a hollow mark.
     pub(crate) doubtful: bool,
 }
 
-/// The points of one mechanism.
+/// The points of a single mechanism.
 #[derive(Clone, Debug)]
 pub(crate) struct Series {
-    /// The CSS class that gives the series its colour.
+    /// The CSS class for the colour of the series.
     pub(crate) class: String,
     pub(crate) title: String,
     pub(crate) points: Vec<Point>,
@@ -209,7 +209,7 @@ pub(crate) fn list(rows: &[Row], said: &str) -> Option<String> {
     Some(svg(&sheet, height, said))
 }
 
-/// Removes points so near to the line through their neighbours that no reader would see them.
+/// Removes points too near to the line through both neighbours to be noticed by a reader.
 fn straighten(path: &mut Vec<(f64, f64)>) {
     let mut index = 1;
     while index + 1 < path.len() {
