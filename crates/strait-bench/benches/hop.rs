@@ -1,7 +1,8 @@
 //! The cost of a hop between threads: `cargo bench -p strait-bench --bench hop`.
 //!
-//! All three benchmarks make the same round trip between two threads. The serving thread receives and answers itself;
-//! or a `Dispatcher` in that thread does; or another thread receives for the dispatcher and hands it each message.
+//! All three benchmarks make the same round trip between two threads. The first thread sends; the second answers. The
+//! second thread receives the messages itself, or runs a `Dispatcher`, or has a third thread receive for its
+//! dispatcher.
 
 use std::thread;
 

@@ -1,9 +1,8 @@
 //! The instructions of each scene, counted by callgrind and compared with the numbers recorded here, per message.
 //!
-//! `./count-instructions` runs this benchmark. One program gives the same count every time; a count may grow by 5 %,
-//! because another compiler may cost that much. A change that makes a path longer than that changes the number here,
-//! and its commit message says why. A change that makes a path shorter changes the number too, so that the gain is
-//! kept.
+//! `./count-instructions` runs this benchmark. One program gives the same count every time; another compiler may cost
+//! up to 5 % more. If a change makes a path more than 5 % longer, the change raises the number here, and its commit
+//! message says why. If a change makes a path shorter, the change lowers the number, to keep the gain.
 
 // The macros make items without documentation.
 #![allow(missing_docs)]
@@ -42,7 +41,7 @@ fn recorded(per_message: usize) -> LibraryBenchmarkConfig {
 #[bench::wait_set(args = (strait_bench::wait_set(),), config = recorded(2289))]
 fn messages(mut scene: Scene) -> Scene {
     scene.play();
-    // Returned, so that dropping the scene is not counted.
+    // Returned, so that the drop of the scene is not counted.
     scene
 }
 

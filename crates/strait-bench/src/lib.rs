@@ -1,9 +1,9 @@
 //! The scenes of the micro-benchmarks: the main paths of Strait, each as a scene of a thousand messages within one
 //! process.
 //!
-//! `benches/time.rs` measures their time, which is meaningful on one machine only. `benches/instructions.rs` counts
-//! their instructions, which do not depend on what else the machine does. Each count is compared with a recorded one,
-//! so that a change that makes a path longer has to say so.
+//! `benches/time.rs` measures the time of each scene, meaningful on one machine only. `benches/instructions.rs` counts
+//! the instructions of each scene, independent of other work on the machine, and compares each count with a recorded
+//! count.
 
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
@@ -17,11 +17,11 @@ use strait::{Channel, Deadline, Handle, Message, Outgoing};
 /// The number of messages in a scene.
 pub const COUNT: usize = 1000;
 
-/// A scene that is set up and can be played any number of times.
+/// A benchmark case, ready to run any number of times.
 pub struct Scene(Box<dyn FnMut()>);
 
 impl Scene {
-    /// Returns the scene that runs `act`. It is played once here, so that work that is needed only once is done.
+    /// Returns the scene that runs `act`. The scene runs once here, so that one-time work is not measured.
     fn of(mut act: impl FnMut() + 'static) -> Self {
         act();
         Self(Box::new(act))
@@ -49,7 +49,7 @@ pub fn ring() -> Scene {
     })
 }
 
-/// A sender checks whether the receiver sleeps; it does not.
+/// A sender checks a sleep word in which no receiver sleeps.
 pub fn wake_check() -> Scene {
     let sleeper = Sleeper::default();
     Scene::of(move || {
@@ -118,7 +118,7 @@ pub fn round_trip(size: usize) -> Scene {
     })
 }
 
-/// A call of 64 bytes is made, served and answered, in one thread.
+/// A call of 64 bytes, with its reply, in one thread.
 pub fn call() -> Scene {
     let (one, other) = pair();
     let (client, server) = (CallEnd::over(one), CallEnd::over(other));
@@ -131,7 +131,7 @@ pub fn call() -> Scene {
     })
 }
 
-/// Messages of 56 bytes are sent in batches of sixteen, and received one by one.
+/// Messages of 56 bytes, sent in batches of sixteen and received singly.
 pub fn batch() -> Scene {
     let (one, other) = pair();
     let mut buffer = [0; 56];
@@ -172,7 +172,7 @@ impl Value for Owned {
     }
 }
 
-/// A value is sent and received, and the same value is sent again the next time; the memory that it owns is not copied.
+/// A value is sent and received, then sent again in the next round; the memory of the value is not copied.
 pub fn value() -> Scene {
     let (one, other) = pair();
     let mut held = Some(Owned(Box::new([7; 64 << 10])));
@@ -200,7 +200,7 @@ pub fn forward() -> Scene {
     })
 }
 
-/// A descriptor is sent and taken out of its message, and the same descriptor is sent again the next time.
+/// A descriptor is sent, taken out of its message, and sent again in the next round.
 pub fn descriptor() -> Scene {
     let (one, other) = pair();
     let mut held: Option<OwnedFd> = Some(std::fs::File::open("/dev/null").expect("/dev/null").into());
@@ -214,7 +214,7 @@ pub fn descriptor() -> Scene {
     })
 }
 
-/// A channel is made, one end of it is sent over another channel, and a message is received through it.
+/// A channel is made, one end is sent over another channel, and a message is received through the moved end.
 pub fn end() -> Scene {
     let (one, other) = pair();
     Scene::of(move || {
@@ -229,7 +229,7 @@ pub fn end() -> Scene {
     })
 }
 
-/// One of a thousand channels is ready, and a wait set reports which.
+/// A wait set of a thousand channels reports the single ready channel.
 pub fn wait_set() -> Scene {
     let set = WaitSet::new().expect("a wait set");
     let pairs: Vec<_> = (0..1000).map(|_| pair()).collect();

@@ -26,7 +26,7 @@ fn markdown_in(folder: &Path) -> BTreeSet<PathBuf> {
     found
 }
 
-/// Returns the pages of the book, without its summary.
+/// Returns the pages of the book, except the summary.
 fn pages() -> BTreeSet<PathBuf> {
     let mut pages = markdown_in(&root().join("docs"));
     assert!(pages.remove(&root().join("docs/SUMMARY.md")));
@@ -50,7 +50,7 @@ fn links(document: &str) -> Vec<String> {
     targets
 }
 
-/// Returns the anchors of a document: one for each of its headings.
+/// Returns the anchors of the headings of a document.
 fn anchors(document: &str) -> BTreeSet<String> {
     let heading = |line: &str| {
         let text = line.strip_prefix('#')?.trim_start_matches('#').strip_prefix(' ')?;
@@ -60,7 +60,7 @@ fn anchors(document: &str) -> BTreeSet<String> {
     text_of(document).lines().filter_map(heading).collect()
 }
 
-/// Returns a path without `..` in its middle.
+/// Returns a path without inner `..`.
 fn plain(path: &Path) -> PathBuf {
     let mut plain = PathBuf::new();
     for component in path.components() {

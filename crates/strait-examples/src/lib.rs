@@ -23,7 +23,7 @@ pub fn pixel(seed: u32, x: usize, y: usize) -> [u8; PIXEL] {
 /// Writes a picture to a file that most viewers can show (`.ppm`). `width` is the number of pixels in a row.
 ///
 /// # Errors
-/// Those of creating and writing the file.
+/// Any error of creating or writing the file.
 pub fn save(path: impl AsRef<Path>, width: usize, pixels: &[u8]) -> io::Result<()> {
     let mut file = BufWriter::new(std::fs::File::create(path)?);
     writeln!(file, "P6 {width} {} 255", pixels.len() / PIXEL / width)?;

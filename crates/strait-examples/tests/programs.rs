@@ -1,10 +1,10 @@
-//! Runs each example program, with all its processes, and checks its output and its files.
+//! Runs each example program, with all processes of the program, and checks the output and the written files.
 
 use std::process::Command;
 
 use strait_examples::{PIXEL, pixel};
 
-/// Runs a program, which must succeed, and returns what it printed.
+/// Runs a program, and returns the output. The program must succeed.
 fn run(program: &str, arguments: &[&std::path::Path]) -> String {
     let output = Command::new(program).args(arguments).output().unwrap();
     let (said, complained) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
@@ -13,7 +13,7 @@ fn run(program: &str, arguments: &[&std::path::Path]) -> String {
     said.into_owned()
 }
 
-/// Returns the picture in a file: its width in pixels, and its bytes.
+/// Returns the picture in a file: the width in pixels, and the bytes.
 fn picture(path: &std::path::Path) -> (usize, Vec<u8>) {
     let file = std::fs::read(path).unwrap();
     let end = file.iter().position(|byte| *byte == b'\n').unwrap();
@@ -88,7 +88,7 @@ fn a_service_opens_files_for_its_client() {
 
 const LIMIT: std::time::Duration = std::time::Duration::from_secs(60);
 
-/// A process that is killed when this object is dropped.
+/// A process, killed when this value is dropped.
 struct Running(std::process::Child);
 
 impl Drop for Running {

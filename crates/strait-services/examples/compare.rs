@@ -1,9 +1,9 @@
 //! Services of gRPC (tonic) and tarpc over Strait and over a Unix socket: `cargo run --release --example compare`.
 //!
-//! The services run in a process of their own. The transports take turns; the figures are medians of the rounds, and
-//! the ratio is the median of the rounds' ratios. The processor time is that of both processes. Both have tokio's
-//! single-threaded runtime, and busy-poll as Strait's default says; `STRAIT_SPIN=0` turns that off. Arguments limit
-//! what is measured: `grpc`, `tarpc`.
+//! The services run in a process of their own. The transports take turns; each figure is the median of the rounds, and
+//! each ratio is the median of the ratios of the rounds. The processor time is the sum of both processes. Both
+//! processes have tokio's single-threaded runtime, and busy-poll by Strait's default; `STRAIT_SPIN=0` turns
+//! busy-polling off. The arguments `grpc` and `tarpc` limit the measurement to one service.
 
 use std::process::Command;
 use std::sync::Arc;

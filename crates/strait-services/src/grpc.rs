@@ -1,4 +1,4 @@
-//! A gRPC service of tonic and its client.
+//! A gRPC service of tonic, and a client.
 
 use std::io;
 use std::sync::Arc;
@@ -20,7 +20,7 @@ use tower::{Service, service_fn};
 use generated::echo_client::EchoClient;
 use generated::echo_server::{Echo, EchoServer};
 
-/// The code that the build script has written.
+/// The code written by the build script.
 #[allow(missing_docs, unreachable_pub, clippy::all, reason = "written by tonic-build")]
 mod generated {
     include!(concat!(env!("OUT_DIR"), "/services.Echo.rs"));
@@ -32,7 +32,7 @@ pub type Client = EchoClient<Channel>;
 /// How long a client waits for a connection.
 const LIMIT: Duration = Duration::from_secs(60);
 
-/// A request: bytes that come back.
+/// A request: bytes to echo.
 #[derive(Clone, PartialEq, prost::Message)]
 pub struct Request {
     /// The bytes.
@@ -46,15 +46,15 @@ pub struct Reply {
     /// The bytes of the request.
     #[prost(bytes = "bytes", tag = "1")]
     pub body: Bytes,
-    /// The process id of the client, as the kernel reports it; 0 if it is not known.
+    /// The process id of the client, as reported by the kernel; 0 if not known.
     #[prost(uint32, tag = "2")]
     pub client: u32,
-    /// The processor time that the service has used, in nanoseconds.
+    /// The processor time used by the service, in nanoseconds.
     #[prost(uint64, tag = "3")]
     pub processor_time: u64,
 }
 
-/// The service. Nothing in it depends on what carries the requests.
+/// The service, independent of the transport.
 struct Echoing;
 
 #[tonic::async_trait]
@@ -66,8 +66,8 @@ impl Echo for Echoing {
     }
 }
 
-/// Serves clients that connect over Strait. Each request has the identity of its client, as the kernel reports it, as
-/// an extension.
+/// Serves clients that connect over Strait. Each request has the client's identity, as reported by the kernel, as an
+/// extension.
 ///
 /// # Errors
 /// The errors of [`Listener::accept_stream`].
@@ -80,7 +80,7 @@ pub async fn serve(listener: Listener, reactor: &Reactor) -> io::Result<()> {
     }
 }
 
-/// Serves clients that connect over a Unix socket.
+/// Serves clients of a Unix socket.
 ///
 /// # Errors
 /// The errors of [`UnixListener::accept`].
@@ -92,7 +92,7 @@ pub async fn serve_socket(listener: UnixListener) -> io::Result<()> {
     }
 }
 
-/// Serves the requests of one connection of any kind.
+/// Serves the requests of one connection, over any transport.
 async fn serve_connection<S>(stream: S, peer: Option<Peer>, routes: Routes)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

@@ -1,4 +1,4 @@
-//! A service of tarpc and its client.
+//! A service of tarpc, and a client.
 
 use std::io;
 use std::time::Duration;
@@ -24,9 +24,9 @@ pub struct Reply {
     /// The bytes of the request.
     #[serde(with = "serde_bytes")]
     pub body: Vec<u8>,
-    /// The process id of the client, as the kernel reports it; 0 if it is not known.
+    /// The process id of the client, as reported by the kernel; 0 if not known.
     pub client: u32,
-    /// The processor time that the service has used, in nanoseconds.
+    /// The processor time used by the service, in nanoseconds.
     pub processor_time: u64,
 }
 
@@ -40,7 +40,7 @@ pub trait Echo {
     async fn echo(body: Bytes) -> Reply;
 }
 
-/// The service for one client. Nothing in it depends on what carries the requests.
+/// The service for one client, independent of the transport.
 #[derive(Clone)]
 struct Echoing {
     client: Option<Peer>,
@@ -53,8 +53,8 @@ impl Echo for Echoing {
     }
 }
 
-/// Serves clients that connect over Strait. The service of a client has the client's identity, as the kernel reports
-/// it.
+/// Serves clients that connect over Strait. The service of a client has the client's identity, as reported by the
+/// kernel.
 ///
 /// # Errors
 /// The errors of [`Listener::accept_stream`].
@@ -66,7 +66,7 @@ pub async fn serve(listener: Listener, reactor: &Reactor) -> io::Result<()> {
     }
 }
 
-/// Serves clients that connect over a Unix socket.
+/// Serves clients of a Unix socket.
 ///
 /// # Errors
 /// The errors of [`UnixListener::accept`].
@@ -77,7 +77,7 @@ pub async fn serve_socket(listener: UnixListener) -> io::Result<()> {
     }
 }
 
-/// Serves the requests of one connection of any kind.
+/// Serves the requests of one connection, over any transport.
 async fn serve_connection<S>(stream: S, client: Option<Peer>)
 where
     S: AsyncRead + AsyncWrite + Unpin + Send + 'static,

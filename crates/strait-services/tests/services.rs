@@ -1,4 +1,4 @@
-//! The services and their clients, in two processes, over Strait.
+//! The services and their clients over Strait, in two processes.
 
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
@@ -12,7 +12,7 @@ use tokio::time::timeout;
 const LIMIT: Duration = Duration::from_secs(60);
 const NAME: &str = "STRAIT_TEST_SERVICE";
 
-/// The program that the tests start: both services, under two names.
+/// The program started by the tests: both services, under two names.
 #[tokio::test]
 async fn child() {
     let Ok(name) = std::env::var(NAME) else { return };
@@ -23,7 +23,7 @@ async fn child() {
     grpc.and(tarpc).unwrap();
 }
 
-/// The process of the services, which ends with the test, also if the test fails.
+/// The process of the services; killed at the end of a test, also of a failed test.
 struct Server(Child);
 
 impl Drop for Server {
@@ -33,7 +33,7 @@ impl Drop for Server {
     }
 }
 
-/// Starts the services, and waits until the one of this kind listens. Returns its name.
+/// Starts the services, and waits until the service of this kind listens. Returns the name of the service.
 fn start(test: &str, kind: &str) -> (Server, String) {
     let name = format!("services-{test}-{}", std::process::id());
     let mut command = Command::new(std::env::current_exe().unwrap());

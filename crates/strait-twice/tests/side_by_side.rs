@@ -1,5 +1,5 @@
-//! Two versions of the library in one program: `strait`, and a second copy of it with another name. They share no
-//! state, and talk to each other as two processes do.
+//! Two versions of the library in one program: `strait`, and a second copy under another name. The copies share no
+//! state, and communicate like two processes.
 
 use std::os::fd::OwnedFd;
 use std::time::Duration;
@@ -39,7 +39,7 @@ fn the_copies_talk_to_each_other() {
     assert_eq!(other.recv_by(LONG).unwrap_err(), strait_twice::Error::PeerClosed);
 }
 
-/// Shows that an end of one copy can be sent to the other, with its unread messages, and be received there.
+/// Shows that an end of one copy can be sent to the other copy, and arrives with the unread messages.
 #[test]
 fn an_end_goes_over_to_the_other_copy() {
     let (one, other) = channel();
@@ -53,7 +53,7 @@ fn an_end_goes_over_to_the_other_copy() {
     assert_eq!(client.recv_by(LONG).unwrap().bytes(), b"an answer");
 }
 
-/// Shows that a process that uses one copy can connect to a listener of the other.
+/// Shows that a process with one copy can connect to a listener of a process with the other copy.
 #[test]
 fn the_copies_meet_by_name() {
     let directory = std::env::temp_dir().join(format!("strait-twice-{}", std::process::id()));

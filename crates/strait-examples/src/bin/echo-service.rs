@@ -8,7 +8,7 @@
 //! echo-service hello                # a client: prints what comes back
 //! ```
 //!
-//! Without a service manager the service takes the name itself: `echo-service &`.
+//! Without a service manager, `echo-service &` binds the name without help.
 
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ fn listener() -> Result<Listener> {
     }
 }
 
-/// Sends each message back, until the client closes its end.
+/// Echoes each message until the client closes the channel.
 fn serve(client: &Channel) {
     while let Ok(message) = client.recv() {
         if client.send(message.bytes()).is_err() {
@@ -37,7 +37,7 @@ fn serve(client: &Channel) {
 
 fn main() -> Result<()> {
     if let Some(text) = std::env::args().nth(1) {
-        // A service outside the directory of this user has its path as its name.
+        // The argument may be a path, for a service outside this user's name directory.
         let name = std::env::args().nth(2).unwrap_or_else(|| NAME.to_owned());
         let service = connect(&name, Duration::from_secs(60))?;
         service.send(text.as_bytes())?;

@@ -56,7 +56,7 @@ fn parent(file: Option<&str>) -> Result<()> {
     let mut workers = Vec::new();
     for role in ["blur", "shrink"].repeat(BANDS) {
         let (child, channel) = start(role)?;
-        // The worker reports that it has started.
+        // The worker has started.
         channel.recv()?;
         workers.push((child, channel));
     }
@@ -70,7 +70,7 @@ fn parent(file: Option<&str>) -> Result<()> {
         shrink.send(Outgoing::new(&number).handle(consumer).handle(result.clone()))?;
     }
     for (_, channel) in &workers {
-        // The worker reports the end of its work. If the worker has died, the call returns an error.
+        // The worker is done. If the worker has died, the call returns an error.
         channel.recv()?;
     }
     result.seal()?;
@@ -89,7 +89,7 @@ fn parent(file: Option<&str>) -> Result<()> {
     Ok(())
 }
 
-/// Does all work in this process, and returns the result.
+/// Does all work in this process, for comparison, and returns the result.
 fn alone(picture: &[u8]) -> Vec<u8> {
     let mut blurred = Blurred::new(picture, 0);
     let mut result = vec![0; SMALL_ROW * HEIGHT / 2];
@@ -134,7 +134,7 @@ fn blur() -> Result<()> {
     Ok(())
 }
 
-/// Runs the process that reads blurred rows and writes its half of the result.
+/// Runs a shrinking process: reads blurred rows, and writes half of the result.
 fn shrink() -> Result<()> {
     let parent = strait::from_parent()?;
     let (band, rows, result) = task(&parent)?;
@@ -147,7 +147,7 @@ fn shrink() -> Result<()> {
         halve(&pair, &mut small);
         result.write(n * SMALL_ROW, &small)?;
     }
-    // Unmaps the result before the worker reports its end: a region cannot be sealed while it is mapped writable.
+    // Unmaps the result before the report: a region cannot be sealed while mapped writable.
     drop(result);
     parent.send(b"done")?;
     Ok(())

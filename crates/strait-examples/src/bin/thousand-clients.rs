@@ -85,12 +85,12 @@ async fn accept(listener: Listener, reactor: Arc<Reactor>, counters: Arc<Counter
     Ok(())
 }
 
-/// Serves one client until its channel is closed. A request is `name number`: the service adds the number to the
-/// counter with that name, and replies with the new value.
+/// Serves one client until the channel is closed. For the request `name number`, the service adds the number to the
+/// counter of this name, and replies with the new value.
 async fn serve(client: Channel, reactor: Arc<Reactor>, counters: Arc<Counters>) -> Result<()> {
     let client = AsyncCallEnd::new(CallEnd::over(client), &reactor)?;
     while let Ok(request) = client.next_request().await {
-        // A senseless request is dropped; its caller learns that there will be no reply.
+        // A malformed request is dropped, and the caller gets no reply.
         let Some((name, number)) = parse(request.bytes()) else { continue };
         let sum = {
             let mut counters = counters.lock().expect("no panic");
@@ -125,12 +125,12 @@ async fn clients(reactor: &Arc<Reactor>, name: &str, process: u64) -> Result<()>
     Ok(())
 }
 
-/// Runs one client: adds to a counter of its own and to the shared counter, and checks each reply.
+/// Runs one client: adds to a private counter and to the shared counter, and checks each reply.
 async fn client(service: AsyncCallEnd, number: u64) -> Result<()> {
     let own = format!("client-{number}");
     let (mut own_sum, mut shared_sum) = (0, 0);
     for step in 1..=CALLS {
-        // Makes two calls at once over one channel.
+        // Two concurrent calls over one channel.
         let (own_now, shared_now) = tokio::try_join!(add(&service, &own, step), add(&service, SHARED, 1))?;
         own_sum += step;
         if own_now != own_sum || shared_now <= shared_sum {

@@ -38,8 +38,8 @@ pub(crate) fn main() -> Result<()> {
                 &[ADOPT, tab] => {
                     let renderer = message.take_handles()?.pop().and_then(Handle::into_channel).ok_or("no renderer")?;
                     all.add(&renderer, tab.into(), Interest::Readable, Mode::Level)?;
-                    // If the previous renderer is still alive, its channel is dropped, since no tile of it is needed
-                    // any more.
+                    // If the previous renderer is still alive, this line drops the channel to the old renderer, whose
+                    // tiles are not needed any more.
                     renderers[usize::from(tab)] = Some(renderer);
                 }
                 _ => {

@@ -41,9 +41,9 @@ const TAB: usize = TILE * TILES;
 
 /// The browser's request to a renderer: paint one more row of tiles.
 const PAINT: u8 = 1;
-/// The renderer's answer: one more row of tiles is painted.
+/// The renderer's answer: one more row of tiles was painted.
 const PAINTED: u8 = 2;
-/// The renderer's message that its page has no more rows.
+/// The renderer's message after the last row of the page.
 const FINISHED: u8 = 3;
 
 fn main() -> Result<()> {
@@ -75,7 +75,7 @@ fn browser(file: Option<&str>) -> Result<()> {
                 Ok(message) if message.bytes() == [FINISHED] => tab.finished = true,
                 Ok(message) => println!("tab {number}: {}", String::from_utf8_lossy(message.bytes())),
                 Err(Error::WouldBlock) => {}
-                // All messages of the renderer were received before this error.
+                // An error comes only after all messages of the renderer were received.
                 Err(error) => {
                     println!("tab {number}: its renderer is gone ({error}, {}), and is replaced", tab.process.wait()?);
                     *tab = browser.open(number, tab.page)?;
@@ -88,7 +88,7 @@ fn browser(file: Option<&str>) -> Result<()> {
     if let Some(file) = file {
         save(file, TAB * usize::from(TABS), &window)?;
     }
-    // Each process ends when its channel is closed.
+    // A closed channel ends the process at the other end.
     drop(browser.compositor);
     for mut tab in tabs {
         drop(tab.renderer);
@@ -129,7 +129,7 @@ impl Browser {
         Ok(Tab { page, renderer, process, finished: false })
     }
 
-    /// Asks the compositor for the window, and returns its pixels.
+    /// Asks the compositor for the window, and returns the pixels.
     fn window(&self) -> Result<Vec<u8>> {
         self.compositor.send(&[compositor::SHOW])?;
         let mut answer = self.compositor.recv()?;

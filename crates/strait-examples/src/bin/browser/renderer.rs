@@ -1,4 +1,4 @@
-//! The process that paints one tab.
+//! The process of one tab, in which the page is painted.
 
 use std::fs::File;
 use std::net::TcpListener;
@@ -16,7 +16,7 @@ pub(crate) fn main() -> Result<()> {
     let page = message.bytes()[0];
     let compositor = message.take_handles()?.pop().and_then(Handle::into_channel).ok_or("no compositor")?;
 
-    // From here on this process can only compute, and talk over its channels, whatever the page makes it do.
+    // From here on, even a page that controls this process can only compute, and talk over the open channels.
     sandbox::enter()?;
     browser.send(what_is_left().as_str())?;
 

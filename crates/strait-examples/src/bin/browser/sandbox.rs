@@ -28,7 +28,7 @@ const ALLOWED: &[i64] = &[
     libc::SYS_fstatfs,
     libc::SYS_pread64,
     libc::SYS_pwrite64,
-    // Descriptors that are already open.
+    // Calls on open descriptors.
     libc::SYS_read,
     libc::SYS_write,
     libc::SYS_close,
