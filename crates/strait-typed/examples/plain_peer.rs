@@ -39,7 +39,7 @@ struct Job {
     /// An end over which the answer is sent a second time.
     #[serde(default)]
     copy: Option<End<Answer, (), MsgPack>>,
-    /// An end that goes back in the answer.
+    /// An end to return in the answer.
     #[serde(default)]
     back: Option<RawEnd>,
 }
@@ -80,7 +80,7 @@ fn serve(job: &mut Job) -> Result<Answer, Box<dyn Error>> {
     })
 }
 
-/// Serves the Python program that has started this one, until that program closes its end.
+/// Serves the Python program that has started this program, until the other end is closed.
 fn child() -> Result<(), Box<dyn Error>> {
     let parent = Typed::<Answer, Job, MsgPack>::from_parent()?;
     loop {
@@ -99,7 +99,7 @@ fn child() -> Result<(), Box<dyn Error>> {
     }
 }
 
-/// Starts a Python program and gives it jobs.
+/// Starts a Python program and sends jobs to the program.
 fn parent(python: &str, script: &str) -> Result<(), Box<dyn Error>> {
     let (mut child, typed) = Typed::<Job, Answer, MsgPack>::spawn(Command::new(python).arg(script))?;
     // Few numbers are in the bytes of the message; many are in a region.

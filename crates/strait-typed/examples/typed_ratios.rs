@@ -38,7 +38,7 @@ struct Blob {
     bytes: Vec<u8>,
 }
 
-/// 1 MiB, as a list of numbers, which is what serde makes of bytes without `serde_bytes`.
+/// 1 MiB as a list of numbers, the form of bytes in serde without `serde_bytes`.
 #[derive(Serialize, Deserialize)]
 struct Listed {
     bytes: Vec<u8>,
@@ -51,7 +51,7 @@ struct Borrowed<'a> {
     bytes: &'a [u8],
 }
 
-/// Returns the processor time that this thread has used, which other programs on the machine hardly change.
+/// Returns the processor time of the current thread, nearly independent of other programs on the machine.
 fn used() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
@@ -214,7 +214,7 @@ struct Ends {
     blobs: Typed<Blob, Blob>,
 }
 
-/// What the other process sends back next: messages of this kind, so many.
+/// The kind and the number of messages that the other process echoes next.
 #[derive(Serialize, Deserialize)]
 enum Next {
     Raw(u32),
@@ -222,7 +222,7 @@ enum Next {
     Blobs(u32),
 }
 
-/// Sends back what the parent sends.
+/// Echoes the messages of the parent.
 fn echo() {
     let parent = strait::from_parent().expect("a parent");
     let mut handles = parent.recv().expect("channels").take_handles().expect("channels").into_iter();
@@ -295,8 +295,8 @@ fn round_trips() {
     child.wait().expect("a child");
 }
 
-/// Does one part of the work with the 64 B struct again and again, so that a tool can count its instructions:
-/// `valgrind --tool=callgrind target/release/examples/typed_ratios count typed 2000`.
+/// Repeats one part of the work with the 64 B struct, so that a tool can count the instructions: `valgrind
+/// --tool=callgrind target/release/examples/typed_ratios count typed 2000`.
 fn count(part: &str, times: u32) {
     let order = order();
     let mut bytes = [7; 64];

@@ -25,8 +25,8 @@ const ARRAY: i8 = 2;
 /// The greatest number of dimensions.
 const MAX_DIMENSIONS: usize = 32;
 
-/// An array of numbers in a message: the type of its elements, its shape, and its bytes. A program in Python receives
-/// it as an array of NumPy, if both ends use MessagePack, and sends arrays in this form.
+/// An array of numbers in a message: the type of the elements, the shape, and the bytes. If both ends use MessagePack,
+/// a program in Python receives the object as an array of NumPy, and can send NumPy arrays to this type.
 ///
 /// ```
 /// use strait_typed::codec::MsgPack;
@@ -44,8 +44,8 @@ const MAX_DIMENSIONS: usize = 32;
 /// A large array travels without a copy if its bytes are in a sealed region of shared memory: see
 /// [`Array::in_region`].
 ///
-/// The array may come from a hostile peer. Its shape fits its bytes, but the values of its elements are those that the
-/// peer has chosen.
+/// The array may come from a hostile peer. The shape fits the bytes, but the peer has chosen the values of the
+/// elements.
 pub struct Array {
     dtype: String,
     shape: Vec<u64>,
@@ -77,7 +77,7 @@ pub enum ArrayError {
     Shape,
     /// The elements have another type than the caller asks for.
     OtherDtype(String),
-    /// The array was sent, so that its bytes are no longer there.
+    /// The array was sent, and the bytes with it.
     Sent,
     /// The bytes are in a region that is not sealed.
     NotSealed,
@@ -109,18 +109,18 @@ impl std::error::Error for ArrayError {
     }
 }
 
-/// A type of numbers that arrays have as elements.
+/// A type of numbers for the elements of arrays.
 pub trait Element: Copy + sealed::Sealed {
     /// The name of the type in messages: NumPy's `dtype.str` of a machine with the least significant byte first.
     const DTYPE: &'static str;
 }
 
 mod sealed {
-    /// What [`super::Element`] does, out of reach of other crates.
+    /// The methods of [`super::Element`], out of reach of other crates.
     pub trait Sealed: Sized {
         /// Appends the bytes of a number.
         fn append(self, bytes: &mut Vec<u8>);
-        /// Returns the number with these bytes.
+        /// Returns the number with the given bytes.
         fn of(bytes: &[u8]) -> Option<Self>;
     }
 }
@@ -485,7 +485,7 @@ impl<'de> Visitor<'de> for Extension {
             order: parts.next_element()?.ok_or_else(short)?,
             place: parts.next_element()?.ok_or_else(short)?,
         };
-        // The library of which the sender's array was.
+        // The name of the sender's array library.
         let _ = parts.next_element::<String>()?;
         match parts.next_element::<IgnoredAny>()? {
             None => Ok(received),

@@ -1,5 +1,5 @@
-//! A deserializer around that of a codec: it bounds the depth and the number of elements of a message, and hides the
-//! lengths that the message claims.
+//! A deserializer around the deserializer of a codec. The wrapper bounds the depth and the number of elements of a
+//! message, and hides the claimed lengths.
 //!
 //! Collections reserve memory by the length that a deserializer reports. A peer can claim any length, so this
 //! deserializer reports no length: a collection grows as its elements are read. The memory of a decoded value is
@@ -16,7 +16,7 @@ use serde::de::{self, DeserializeSeed, Deserializer, EnumAccess, MapAccess, SeqA
 
 use crate::limits::{DEPTH, SPARE};
 
-/// The limits of one message.
+/// The limits of a message.
 pub(crate) struct Budget {
     elements: Cell<usize>,
     /// The limit that the message has exceeded. Some codecs lose the text of an error, so it is kept here.
@@ -29,7 +29,7 @@ impl Budget {
         Self { elements: Cell::new(len.saturating_add(SPARE)), exceeded: Cell::new(None) }
     }
 
-    /// Returns the limit that the message has exceeded, if there is one.
+    /// Returns the limit exceeded by the message, if any.
     pub(crate) fn exceeded(&self) -> Option<&'static str> {
         self.exceeded.get()
     }
@@ -50,7 +50,7 @@ impl Budget {
     }
 }
 
-/// The limits that apply at one place of a message.
+/// The limits at one place of a message.
 #[derive(Clone, Copy)]
 pub(crate) struct Limits<'b> {
     budget: &'b Budget,
@@ -89,7 +89,7 @@ where
         .map_err(|error| budget.exceeded().map_or_else(|| text(error), str::to_owned))
 }
 
-/// A part of a codec's deserializer, with limits: the deserializer itself, a seed, or one of the accesses that a
+/// A part of a codec's deserializer, with limits: the deserializer itself, a seed, or an access object that a
 /// deserializer gives to a visitor.
 pub(crate) struct Bounded<'b, T> {
     pub(crate) inner: T,

@@ -123,7 +123,7 @@ impl<Q, A, C> TypedCalls<Q, A, C> {
         Self { end, core }
     }
 
-    /// Splits the end into its call end and its other state.
+    /// Splits the object into the call end and the other state.
     pub(crate) fn into_parts(self) -> (CallEnd, CallsCore<Q, A, C>) {
         (self.end, self.core)
     }
@@ -167,7 +167,7 @@ impl<Q, A, C: Codec<Q> + Codec<A>> CallsCore<Q, A, C> {
         self.mismatch.get().map_or(Ok(false), |mismatch| Err(CallError::Schema(mismatch.clone())))
     }
 
-    /// Takes the reply to the call that has asked the other end of `channel` for its types.
+    /// Takes the reply of the other end of `channel` to the call that asked for the other end's types.
     pub(crate) fn greeted_by(&self, channel: &Channel, ours: &Hello, reply: &Message) -> Result<(), CallError> {
         let theirs = Hello::parse(reply.bytes()).ok_or(CallError::Untyped)?;
         self.compare(channel, ours, &theirs).map_err(CallError::Schema)?;
@@ -175,8 +175,8 @@ impl<Q, A, C: Codec<Q> + Codec<A>> CallsCore<Q, A, C> {
         Ok(())
     }
 
-    /// Compares the types. The other end answers with its reply type as the type that it sends, as the other end of a
-    /// typed channel would.
+    /// Compares the types. As its sent type, the other end of calls gives its reply type, like the other end of a typed
+    /// channel.
     fn compare(&self, channel: &Channel, ours: &Hello, theirs: &Hello) -> Result<(), Box<SchemaMismatch>> {
         ours.compare(theirs).map_err(|mismatch| {
             channel.set_close_reason(TYPES_DIFFER);
@@ -281,8 +281,8 @@ impl<Q: Send + 'static, A, C: DecodeOwned<Q> + Codec<A>> TypedCalls<Q, A, C> {
 }
 
 impl<Q: Send + 'static, A, C: DecodeOwned<Q> + Codec<A>> CallsCore<Q, A, C> {
-    /// Returns the typed request of a request that was received over `channel`; `None` if it asked for the types, which
-    /// were sent as the reply until the deadline.
+    /// Returns the typed request of a request received over `channel`. If the request asks for the types, sends the
+    /// types as the reply, at the latest by the deadline, and returns `None`.
     pub(crate) fn request_of(
         &self,
         channel: &Channel,

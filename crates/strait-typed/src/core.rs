@@ -16,17 +16,17 @@ use crate::hello::Hello;
 use crate::output::Output;
 use crate::scratch::{self, Decoding, Encoding, Lent, Outbound};
 
-/// The state of a typed channel beside its channel: which of the first messages have been exchanged.
+/// The state of a typed channel besides the channel: which of the first messages have been exchanged.
 pub(crate) struct Core<S, R, C> {
-    /// Whether this end has sent its first message, and the types agree as far as this end knows.
+    /// Whether this end has sent its first message, and the types agree as far as known.
     greeted: AtomicBool,
     /// Whether this end has received the peer's first message, and the types agree.
     met: AtomicBool,
-    /// Held while this end sends its first message, so that no value overtakes this message.
+    /// Locked while this end sends its first message, so that no value overtakes the first message.
     greeting: Mutex<()>,
     /// The number of threads that receive while the peer's first message is still missing.
     meeting: AtomicUsize,
-    /// In which the types of the two ends differ.
+    /// The difference between the types of the two ends.
     mismatch: OnceLock<Box<SchemaMismatch>>,
     types: PhantomData<fn(S) -> (R, C)>,
 }
@@ -51,7 +51,7 @@ impl<S, R, C> Core<S, R, C> {
         }
     }
 
-    /// Returns whether this end has sent its first message, and whether it has received the peer's first message.
+    /// Returns whether this end has sent its first message, and whether the peer's first message was received.
     pub(crate) fn progress(&self) -> (bool, bool) {
         (self.greeted.load(Ordering::Acquire), self.met.load(Ordering::Acquire))
     }
@@ -62,7 +62,7 @@ impl<S, R, C> Core<S, R, C> {
 }
 
 impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
-    /// Sends this end's first message, unless it was sent already.
+    /// Sends this end's first message, unless already sent.
     #[inline]
     fn greet(&self, channel: &Channel, deadline: Deadline) -> Result<(), SendError> {
         if self.greeted.load(Ordering::Acquire) {
@@ -97,7 +97,8 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
     ) -> Result<Option<InPlace<'a>>, RecvError> {
         if self.met.load(Ordering::Acquire) {
             let mut view = receive(message)?;
-            // An end that was in a process without types, and then in one with types, begins anew.
+            // If the peer's end moved from a process without types to a process with types, the new process sends a
+            // first message again.
             while <C as Codec<R>>::SELF_DESCRIBING
                 && let Some(theirs) = first_message(&mut view, message, is_given)?
             {
@@ -142,13 +143,13 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
         if others || self.met.load(Ordering::Acquire) {
             return Ok(());
         }
-        // A thread that has found a mismatch in the meantime no longer counts as one of the others.
+        // A thread that has found a mismatch in the meantime does not count as another thread any more.
         self.mismatch().map_err(RecvError::Schema)?;
         if !<C as Codec<R>>::SELF_DESCRIBING {
             return Err(RecvError::Untyped);
         }
         self.met.swap(true, Ordering::AcqRel);
-        // Another thread may have found one since.
+        // Another thread may have found a mismatch since.
         self.mismatch().map_err(|mismatch| {
             self.met.store(false, Ordering::Release);
             RecvError::Schema(mismatch)
@@ -160,8 +161,8 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
             self.met.store(true, Ordering::Release);
             return Ok(());
         };
-        // The peer learns of the mismatch in the same way. If there is no room now, it learns of it when this end is
-        // closed.
+        // The peer learns of the mismatch by comparing the types in this end's first message. If there is no room now,
+        // the peer learns of the mismatch when this end is closed.
         let _ = self.greet(channel, Deadline::NOW);
         channel.set_close_reason(TYPES_DIFFER);
         let mismatch = Box::new(mismatch);
@@ -241,7 +242,7 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
         if !<C as Codec<R>>::SELF_DESCRIBING && self.met.load(Ordering::Acquire) {
             let received = receive(lent.message());
             if matches!(received, Ok(None)) && lent.message().has_only_bytes() {
-                // Tells the compiler that there is nothing to drop.
+                // Tells the compiler that nothing has to be dropped.
                 std::mem::forget(received);
                 return decode_lent::<R, C>(lent);
             }
@@ -278,7 +279,7 @@ where
     }
 }
 
-/// Takes the value out of a message: the value that was given, or the one that its bytes and handles are.
+/// Takes the value out of a message: a value given within the process, or the decoded bytes and handles.
 fn take<R, C>(message: &mut Message) -> Result<R, RecvError>
 where
     R: Send + 'static,
@@ -291,7 +292,7 @@ where
     decode::<R, C>(message.bytes(), handles).map_err(RecvError::Malformed)
 }
 
-/// Decodes the value of a long message, which still lies where the peer wrote it.
+/// Decodes the value of a long message in place, in the memory written by the peer.
 #[cold]
 fn take_out_of<R, C>(mut view: InPlace<'_>) -> Result<R, RecvError>
 where
@@ -308,7 +309,7 @@ fn refused(failed: strait::SendError) -> SendError {
     failed.error.into()
 }
 
-/// Sends an encoded message that is long or has handles, or returns why it could not be encoded.
+/// Sends an encoded message that is long or has handles, or returns the reason why encoding failed.
 #[inline(never)]
 fn send_rest(
     channel: &Channel,

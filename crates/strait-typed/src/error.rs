@@ -87,9 +87,9 @@ impl From<strait::Error> for RecvError {
     }
 }
 
-/// The reason with which an end is closed after it has found that the types or codecs of the two ends differ. The other
-/// end gets it from [`close_reason`](strait::Channel::close_reason), for example if it only sends: then it receives
-/// nothing before the error *peer closed*.
+/// The reason for closing an end after it found that the types or codecs of the two ends differ. The other end gets the
+/// reason from [`close_reason`](strait::Channel::close_reason). A program that only sends needs this call: it receives
+/// no message that shows the difference, only the error *peer closed*.
 ///
 /// ```
 /// use strait::Channel;
@@ -113,13 +113,13 @@ pub const TYPES_DIFFER: u32 = u32::from_be_bytes(*b"type");
 
 /// The two ends of a channel have different types or codecs. Each end finds this out by the first message of the other.
 ///
-/// After the mismatch each end refuses to send and to receive. The channel stays open until its ends are dropped, which
-/// closes it with the reason [`TYPES_DIFFER`].
+/// After the mismatch each end refuses to send and to receive. The channel stays open until an end is dropped; the drop
+/// closes the channel with the reason [`TYPES_DIFFER`].
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SchemaMismatch {
-    /// The difference: one of the properties on which both ends must agree.
+    /// The difference: a property on which both ends must agree.
     pub differs: Differs,
-    /// This end's name of the type or codec, with the key of its shape.
+    /// This end's name of the type or codec, with the key of the shape.
     pub ours: String,
     /// The other end's name of the type or codec, with the key of its shape.
     pub theirs: String,
@@ -131,9 +131,9 @@ pub struct SchemaMismatch {
 pub enum Differs {
     /// The codec.
     Codec,
-    /// The type of the values sent by this end.
+    /// The type of the sent values of this end.
     Sent,
-    /// The type of the values received by this end.
+    /// The type of the received values of this end.
     Received,
 }
 

@@ -9,16 +9,16 @@ use serde::ser::{Serialize, SerializeTuple, Serializer};
 
 use crate::scratch::{self, Carries};
 
-/// The name by which `rmp-serde` knows an extension type.
+/// The name of an extension type in `rmp-serde`.
 const NAME: &str = "_ExtStruct";
 
 /// The code of the extension type of a handle.
 const HANDLE: i8 = 1;
 
-/// The place of the progress of a typed end, above its index, in a number that names both.
+/// The lowest bit of a typed end's progress in a number that holds the index of the end in the bits below.
 const ABOVE: u32 = 16;
 
-/// The bits of that progress.
+/// The bits of the progress.
 const BITS: u32 = 3;
 
 /// Serializes the index of a handle, and how far a typed end is with its first messages (0 for other handles).

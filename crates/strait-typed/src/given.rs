@@ -1,4 +1,4 @@
-//! Values given to a receiver in this process: they stay objects.
+//! Values given to a receiver in the same process, which stay objects.
 
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -37,7 +37,7 @@ impl<S: Send + 'static> Given<S> {
 }
 
 impl<S: Send + 'static> Value for Given<S> {
-    /// Encodes the value. If the encoding fails, the message is empty, and its receiver reports it as malformed.
+    /// Encodes the value. If the encoding fails, the message is empty, and the receiver reports a malformed message.
     fn into_parts(self) -> (Vec<u8>, Vec<Handle>) {
         (self.turn)(&self.value).unwrap_or_else(|what| {
             *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);

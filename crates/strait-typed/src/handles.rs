@@ -41,7 +41,7 @@ macro_rules! handle {
                 exchange(&self.0, None)?.$into()
             }
 
-            /// Returns whether the object was sent, so that this place is empty.
+            /// Returns whether the object was sent, and this place is empty.
             pub fn is_sent(&self) -> bool {
                 self.0.lock().map_or(true, |handle| handle.is_none())
             }
@@ -120,9 +120,9 @@ impl From<File> for Fd {
     }
 }
 
-/// The bit of a typed end that has sent its first message.
+/// The bit of a typed end whose first message was sent.
 const GREETED: u8 = 1;
-/// The bit of a typed end that has received the first message of its peer.
+/// The bit of a typed end that has received the peer's first message.
 const MET: u8 = 2;
 
 /// An end of a typed channel in a message: for example, a channel for the replies in a request. The receiver of the
@@ -153,7 +153,7 @@ const MET: u8 = 2;
 /// place again.
 pub struct End<S, R = S, C = Postcard> {
     slot: Slot,
-    /// Whether this end has sent and received its first messages: [`GREETED`] and [`MET`].
+    /// Whether the end has sent and received the first messages: [`GREETED`] and [`MET`].
     progress: u8,
     types: PhantomData<fn(S) -> (R, C)>,
 }
@@ -165,7 +165,7 @@ impl<S, R, C> End<S, R, C> {
         Some(Typed::resume(channel, self.progress & GREETED != 0, self.progress & MET != 0))
     }
 
-    /// Returns whether the end was sent, so that this place is empty.
+    /// Returns whether the end was sent, and this place is empty.
     pub fn is_sent(&self) -> bool {
         self.slot.lock().map_or(true, |handle| handle.is_none())
     }
@@ -202,8 +202,8 @@ impl<'de, S, R, C> Deserialize<'de> for End<S, R, C> {
 
 #[cfg(feature = "schema")]
 impl<S, R, C> postcard_schema::Schema for End<S, R, C> {
-    // The types of the end itself are compared by the first messages over it. This rule also permits an end of a type
-    // whose messages carry such an end again.
+    // The types of the end in the field are compared by the first messages over the end. So a type may contain an end
+    // whose messages have the same type again.
     const SCHEMA: &'static postcard_schema::schema::NamedType = &postcard_schema::schema::NamedType {
         name: "End",
         ty: &postcard_schema::schema::DataModelType::Struct(&[&postcard_schema::schema::NamedValue {

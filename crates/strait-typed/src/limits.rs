@@ -1,7 +1,7 @@
-//! The limits of a message that no codec exceeds.
+//! Limits of a message, for every codec.
 
 /// The greatest depth to which structs, enums, options and collections of a message may be nested.
 pub(crate) const DEPTH: usize = 128;
 
-/// The number of elements that a message may have beyond one for each of its bytes.
+/// The number of elements of a message that is allowed in addition to one element for each byte.
 pub(crate) const SPARE: usize = 1024;

@@ -13,7 +13,7 @@ pub(crate) const SMALL: usize = 64 << 10;
 /// Smaller pieces are collected first.
 const PIECE: usize = 4 << 10;
 
-/// The memory in which bytes are collected. A thread reuses it from message to message.
+/// The memory for collecting bytes. A thread reuses the memory from message to message.
 pub(crate) type Window = Box<[u8; SMALL]>;
 
 /// Creates a window. The kernel provides a page of it once the page is used.
@@ -34,7 +34,7 @@ pub struct Output<'c> {
     beyond: Beyond<'c>,
 }
 
-/// The bytes of a message that came before those in the window.
+/// The bytes of a message before the bytes in the window.
 pub(crate) struct Beyond<'c> {
     channel: Option<&'c Channel>,
     /// `None` if all bytes of the message are in the window.
@@ -50,7 +50,7 @@ struct Begun<'c> {
     failed: Option<strait::Error>,
 }
 
-/// The place of the next byte of a message. Serializers pass it on by value, so that it stays in registers.
+/// The place of the next byte of a message. Serializers pass the cursor on by value, so that it stays in registers.
 pub(crate) struct Cursor<'o, 'c> {
     window: &'o mut [u8; SMALL],
     filled: usize,
@@ -75,7 +75,7 @@ impl<'c> Output<'c> {
         self.write_with(|cursor| cursor.put(bytes))
     }
 
-    /// Appends one byte to the message.
+    /// Appends a byte to the message.
     ///
     /// # Errors
     /// As [`Output::put`].
@@ -84,7 +84,7 @@ impl<'c> Output<'c> {
         self.write_with(|cursor| cursor.put_word::<1>(byte.into()))
     }
 
-    /// Appends what `write` writes to the cursor.
+    /// Appends everything that `write` writes to the cursor.
     #[inline(always)]
     pub(crate) fn write_with<'o, E>(
         &'o mut self,
@@ -112,7 +112,7 @@ impl<'c> Output<'c> {
         let Self { window, beyond, .. } = self;
         match beyond.begun {
             Some(begun) => drop_begun(begun),
-            // Tells the compiler that there is nothing to drop.
+            // Tells the compiler that nothing has to be dropped.
             None => std::mem::forget(beyond),
         }
         window
@@ -130,7 +130,7 @@ impl<'c> Output<'c> {
         }
     }
 
-    /// Sends the message over its channel with these handles; waits for room until the deadline.
+    /// Sends the message over its channel with the given handles; waits for room until the deadline.
     #[inline]
     pub(crate) fn send(
         &mut self,
@@ -266,7 +266,7 @@ fn bytes_beyond(window: &mut [u8; SMALL], filled: usize, beyond: &mut Beyond<'_>
     Ok(0)
 }
 
-/// The error of an [`Output`] that takes no more bytes.
+/// The error of an [`Output`] without room for more bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Full;
 

@@ -1,6 +1,6 @@
 //! Programs that must not compile.
 //!
-//! A call that keeps no message returns no value that borrows from one:
+//! A call that does not keep the message cannot return a value that borrows from the message:
 //! ```compile_fail
 //! use strait_typed::Typed;
 //!
@@ -11,7 +11,7 @@
 //! }
 //! ```
 //!
-//! A value that borrows is not given away: its receiver may live longer:
+//! A borrowing value cannot be given away, because the receiver may live longer:
 //! ```compile_fail,E0597
 //! use strait_typed::Typed;
 //!
@@ -92,7 +92,7 @@
 //! }
 //! ```
 //!
-//! A value that serde cannot deserialize is not received:
+//! A value without `Deserialize` cannot be received:
 //! ```compile_fail,E0599
 //! struct Opaque;
 //!
@@ -102,7 +102,7 @@
 //! }
 //! ```
 //!
-//! A value that serde cannot serialize is not sent:
+//! A value without `Serialize` cannot be sent:
 //! ```compile_fail,E0599
 //! struct Opaque;
 //!
@@ -125,7 +125,7 @@
 //! }
 //! ```
 //!
-//! An end sends values of its own type only:
+//! An end sends only values of its own type:
 //! ```compile_fail,E0308
 //! fn main() {
 //!     let (near, _far) = strait_typed::Typed::<u32, ()>::pair().unwrap();

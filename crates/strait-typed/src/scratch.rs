@@ -13,7 +13,7 @@ use strait::{Handle, Message};
 use crate::codec::Malformed;
 use crate::output::{SMALL, Window, new_window};
 
-/// The greatest number of bytes of a message whose memory the thread keeps for the next one.
+/// The greatest number of bytes of a message after which the thread keeps the memory for the next message.
 const KEPT: usize = 2 << 20;
 
 /// The smallest page size.
@@ -30,7 +30,7 @@ pub(crate) fn exchange(slot: &Slot, handle: Option<Handle>) -> Option<Handle> {
     std::mem::replace(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner), handle)
 }
 
-/// How the bytes of a message name its handles.
+/// How the bytes of a message name handles.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub(crate) enum Carries {
     /// There is no message of a typed channel.
@@ -54,15 +54,15 @@ impl Carries {
     }
 }
 
-/// The memory that one thread reuses, and its present message. Each field is a cell, and is empty for a message without
+/// The reusable memory of a thread, and the message in progress. Each field is a cell, and empty for a message without
 /// handles, so that such a message costs a few stores.
 struct Scratch {
     window: Cell<Option<Window>>,
     message: Cell<Option<Box<Message>>>,
-    /// How the message carries handles that this thread encodes.
+    /// How the message being encoded names handles.
     encodes: Cell<Carries>,
     outbound: Cell<Option<Box<Outbound>>>,
-    /// How the message carries handles that this thread decodes.
+    /// How the message being decoded names handles.
     decodes: Cell<Carries>,
     inbound: Cell<Option<Box<Inbound>>>,
 }
@@ -102,7 +102,7 @@ pub(crate) fn keep_window(window: Window) {
     with(|scratch| replace(&scratch.window, window));
 }
 
-/// Puts memory into a cell, which is empty unless a nested call has put its own there.
+/// Puts memory into a cell. The cell is empty, unless a nested call has put other memory there.
 #[inline(always)]
 fn replace<T>(cell: &Cell<Option<Box<T>>>, memory: Box<T>) {
     match cell.replace(Some(memory)) {
@@ -117,7 +117,7 @@ fn drop_memory<T>(memory: Box<T>) {
     drop(memory);
 }
 
-/// The message of this thread, for as long as this value lives. Its handles must be taken before.
+/// The message of this thread, for the lifetime of this value. The owner must take the handles before the drop.
 pub(crate) struct Lent(Option<Box<Message>>);
 
 impl Lent {
@@ -163,7 +163,7 @@ fn is_reusable(bytes: &[u8]) -> bool {
     bytes.len() <= KEPT && !(bytes.as_ptr() as usize).is_multiple_of(PAGE)
 }
 
-/// The handles of a message that is being encoded.
+/// The handles of a message being encoded.
 #[derive(Default)]
 pub(crate) struct Outbound {
     slots: Vec<Slot>,
@@ -194,7 +194,7 @@ impl Drop for Outbound {
     }
 }
 
-/// A message of this thread that is being encoded. Dropping this value, also by a panic, gives the handles back.
+/// A message being encoded by this thread. Dropping the value, also by a panic, gives the handles back.
 pub(crate) struct Encoding {
     encodes: Carries,
     outer: Option<Box<Outbound>>,
@@ -231,7 +231,8 @@ impl Drop for Encoding {
     }
 }
 
-/// Moves the handle out of `slot` into the message that this thread encodes. Returns the handle's index there.
+/// Moves the handle out of `slot` into the message being encoded by this thread. Returns the handle's index in the
+/// message.
 pub(crate) fn send_handle(slot: &Slot) -> Result<u32, &'static str> {
     with(|scratch| {
         if scratch.encodes.get() == Carries::Nothing {
@@ -254,7 +255,7 @@ pub(crate) fn send_handle(slot: &Slot) -> Result<u32, &'static str> {
     .unwrap_or(Err(NO_SEND))
 }
 
-/// The handles of a message that is being decoded.
+/// The handles of a message being decoded.
 #[derive(Default)]
 pub(crate) struct Inbound {
     handles: Vec<Option<Handle>>,
@@ -273,7 +274,7 @@ impl Inbound {
         self.handles.iter().any(Option::is_some)
     }
 
-    /// Takes the handle with this index, if `is_kind` accepts it.
+    /// Takes the handle with the given index, if `is_kind` accepts the handle.
     fn take(&mut self, index: u32, is_kind: impl FnOnce(&Handle) -> bool) -> Result<Handle, &'static str> {
         let place = usize::try_from(index).ok().and_then(|index| self.handles.get_mut(index));
         let place = place.ok_or("the index of a handle is out of range")?;
@@ -285,15 +286,14 @@ impl Inbound {
     }
 }
 
-/// A message of this thread that is being decoded. Dropping this value, also by a panic, closes the handles that were
-/// not taken.
+/// A message being decoded by this thread. Dropping the value, also by a panic, closes the handles that were not taken.
 pub(crate) struct Decoding {
     decodes: Carries,
     outer: Option<Box<Inbound>>,
 }
 
 impl Decoding {
-    /// Begins a message with these handles: values deserialized from now on take their handles from these.
+    /// Begins a message with the given handles, for the values deserialized from now on.
     #[inline(always)]
     pub(crate) fn begin(handles: Vec<Handle>) -> Self {
         Self::begin_with(if handles.is_empty() { None } else { Some(Inbound::of(handles)) })
@@ -321,7 +321,7 @@ impl Decoding {
         }
     }
 
-    /// Ends the message and returns the handles that are left; `None` if it had none, and needed none.
+    /// Ends the message and returns the remaining handles; `None` if the message had no handles and needed none.
     #[inline(always)]
     pub(crate) fn end(self) -> Option<Box<Inbound>> {
         with(|scratch| scratch.inbound.take()).flatten()
@@ -334,8 +334,8 @@ impl Decoding {
         std::mem::forget(self);
     }
 
-    /// Restores the state of the message within which this one was decoded. The parameter makes two functions, so that
-    /// the compiler inlines the one that is called once for each message.
+    /// Restores the state of the outer message, during which this message was decoded. The parameter makes two
+    /// functions, so that the compiler inlines the function that is called once for each message.
     #[inline(always)]
     fn restore<const DROPS: bool>(&mut self) {
         let outer = self.outer.take();
@@ -356,7 +356,8 @@ impl Drop for Decoding {
     }
 }
 
-/// Takes the handle with this index out of the message that this thread decodes, if `is_kind` accepts it.
+/// Takes the handle with the given index out of the message being decoded by this thread, if `is_kind` accepts the
+/// handle.
 pub(crate) fn receive_handle(index: u32, is_kind: impl FnOnce(&Handle) -> bool) -> Result<Handle, &'static str> {
     with(|scratch| {
         if scratch.decodes.get() == Carries::Nothing {
@@ -371,26 +372,26 @@ pub(crate) fn receive_handle(index: u32, is_kind: impl FnOnce(&Handle) -> bool) 
     .unwrap_or(Err(NO_RECEIVE))
 }
 
-/// Has the message that this thread encodes name its handles by extension types, if there is such a message.
+/// Makes the message being encoded by this thread, if any, name handles by extension types.
 #[cfg(feature = "msgpack")]
 #[inline(always)]
 pub(crate) fn encode_extensions() {
     with(|scratch| scratch.encodes.set(scratch.encodes.get().by_extensions()));
 }
 
-/// Has the message that this thread decodes name its handles by extension types, if there is such a message.
+/// Makes the message being decoded by this thread, if any, name handles by extension types.
 #[cfg(feature = "msgpack")]
 #[inline(always)]
 pub(crate) fn decode_extensions() {
     with(|scratch| scratch.decodes.set(scratch.decodes.get().by_extensions()));
 }
 
-/// Returns how the message that this thread encodes names its handles.
+/// Returns how the message being encoded by this thread names handles.
 pub(crate) fn encodes() -> Carries {
     with(|scratch| scratch.encodes.get()).unwrap_or_default()
 }
 
-/// Returns how the message that this thread decodes names its handles.
+/// Returns how the message being decoded by this thread names handles.
 pub(crate) fn decodes() -> Carries {
     with(|scratch| scratch.decodes.get()).unwrap_or_default()
 }

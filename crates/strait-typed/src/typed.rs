@@ -35,8 +35,8 @@ use crate::error::{GivenError, RecvError, SendError};
 /// Many threads may use one end at once.
 ///
 /// # First messages
-/// Each end begins with a message that names its types and its codec. The other end compares these with its own. If
-/// they differ, its receives fail with [`RecvError::Schema`].
+/// The first message of each end names the end's types and codec. The other end compares the types and the codec with
+/// its own. If there is a difference, receiving fails with [`RecvError::Schema`].
 ///
 /// # Cost
 /// A value is encoded into memory that the thread reuses, and sent from there; a value of more than 64 KiB is encoded
@@ -82,12 +82,12 @@ impl<S, R, C> Typed<S, R, C> {
         Self { channel, core: Core::new(greeted, met) }
     }
 
-    /// Returns whether this end has sent its first message, and whether it has received the peer's first message.
+    /// Returns whether this end has sent its first message, and whether the peer's first message was received.
     pub(crate) fn progress(&self) -> (bool, bool) {
         self.core.progress()
     }
 
-    /// Splits the end into its channel and its other state.
+    /// Splits the object into the channel and the other state.
     pub(crate) fn into_parts(self) -> (Channel, Core<S, R, C>) {
         (self.channel, self.core)
     }
@@ -105,7 +105,7 @@ impl<S, R, C> Typed<S, R, C> {
         strait::connect(name, deadline).map(Self::over)
     }
 
-    /// Starts a program with a channel to it. The program takes its end with [`Typed::from_parent`].
+    /// Starts a program with a channel. The program takes its end with [`Typed::from_parent`].
     ///
     /// # Errors
     /// The errors of [`CommandExt::spawn_with_channel`].
@@ -114,7 +114,7 @@ impl<S, R, C> Typed<S, R, C> {
         Ok((child, Self::over(channel)))
     }
 
-    /// Takes the channel to the process that has started this one with [`Typed::spawn`].
+    /// Takes the channel to the parent process, which has started this program with [`Typed::spawn`].
     ///
     /// # Errors
     /// The errors of [`strait::from_parent`].
@@ -247,8 +247,8 @@ impl<S, R, C: Codec<S> + Codec<R>> Typed<S, R, C> {
     }
 }
 
-/// A received message that was not decoded yet; its memory is reused for the next message. Dropping the object closes
-/// the handles of its message.
+/// A received message before decoding; the memory is reused for the next message. Dropping the object closes the
+/// handles of the message.
 pub struct Encoded<C = Postcard> {
     message: Message,
     handles: Vec<Handle>,
@@ -268,7 +268,7 @@ impl<C> fmt::Debug for Encoded<C> {
 }
 
 impl<C> Encoded<C> {
-    /// Creates an empty message, into which [`Typed::recv_encoded`] receives.
+    /// Creates an empty message for [`Typed::recv_encoded`].
     pub fn new() -> Self {
         Self { message: Message::new(), handles: Vec::new(), codec: PhantomData }
     }
@@ -328,7 +328,7 @@ impl<S, R, C> fmt::Debug for TypedListener<S, R, C> {
 }
 
 impl<S, R, C> TypedListener<S, R, C> {
-    /// Creates a listener with this name and default options.
+    /// Creates a listener with the given name and default options.
     ///
     /// # Errors
     /// The errors of [`Listener::bind`].

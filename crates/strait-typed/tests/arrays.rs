@@ -91,7 +91,7 @@ fn the_bytes_are_those_that_the_page_lists() {
     let in_region = Array::in_region("|u1", &[3], Order::C, Region::sealed(b"12345").unwrap(), 1).unwrap();
     assert_eq!(bytes_of(&in_region), b"\xC7\x0C\x02\x94\xA3|u1\x91\x03\xA1C\x92\x00\x01");
 
-    // An end that has sent its first message, and received none.
+    // An end that has sent its first message, and received nothing.
     let (end, _other) = Typed::<u8, u8, MsgPack>::pair().unwrap();
     end.send(&1).unwrap();
     assert_eq!(bytes_of(&End::from(end)), b"\xD5\x01\x00\x01");

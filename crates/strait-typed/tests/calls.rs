@@ -1,4 +1,4 @@
-//! Typed calls: replies reach their callers, errors say what happened, and no handle is lost.
+//! Typed calls: replies reach their callers, errors describe the outcome, and no handle is lost.
 
 mod common;
 
@@ -69,7 +69,7 @@ fn everything_and_handles_go_both_ways() {
         assert_eq!(file.held(), 1);
         assert!(reply.1.into_fd().is_some());
     });
-    // A request that cannot be sent keeps its handle.
+    // If sending fails, the request keeps its handle.
     drop(server);
     let request = WithFile(Everything::new(), file.open().into());
     assert!(client.call(&request, LIMIT).is_err());

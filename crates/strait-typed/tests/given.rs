@@ -1,4 +1,4 @@
-//! Values that are given: objects within a process, encoded for another one.
+//! Given values: objects within a process, encoded for another process.
 
 mod common;
 
@@ -11,7 +11,7 @@ use strait::Deadline;
 use strait_typed::codec::MsgPack;
 use strait_typed::{Encoded, End, Fd, RecvError, SendError, Typed};
 
-/// A value that counts in a static how often it is encoded.
+/// A value that counts encodings in a static.
 struct Counted<const N: usize>(String);
 
 static ENCODED: [AtomicUsize; 4] = [const { AtomicUsize::new(0) }; 4];
@@ -43,7 +43,7 @@ fn a_given_value_is_not_encoded_in_this_process_and_a_borrowed_one_is() {
     assert_eq!((received.as_ptr(), received.len(), encoded::<0>()), (address, 1000, 0));
     near.send(&Counted(received)).unwrap();
     assert_eq!((far.recv_by(LIMIT).unwrap().0.len(), encoded::<0>()), (1000, 1));
-    // In between, each in its turn.
+    // Given and encoded values arrive in the order of sending.
     near.send(&Counted("a".into())).unwrap();
     near.send_owned(Counted("b".into()), LIMIT).unwrap();
     near.send(&Counted("c".into())).unwrap();

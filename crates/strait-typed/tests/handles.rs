@@ -26,7 +26,7 @@ enum Request {
     Keep(Vec<Fd>),
 }
 
-/// What the child has done.
+/// The result of the child's work.
 #[derive(Debug, PartialEq, Serialize, Deserialize)]
 enum Reply {
     Read(String),
@@ -50,7 +50,7 @@ fn spawn() -> (Actor, Typed<Request, Reply, MsgPack>) {
     (Actor(child), typed)
 }
 
-/// The program that the tests below start: this test binary, with this test alone.
+/// The program for the tests below: this test binary, with only this test.
 #[test]
 fn child() {
     if std::env::var_os("STRAIT_TYPED_CHILD").is_none() {
@@ -172,7 +172,7 @@ fn a_typed_end_goes_on_where_it_was_after_several_moves() {
     let mut end: End<String, u32> = far.into();
     for n in 0..5 {
         near.send(&n).unwrap();
-        // Only every second time a message is received, so that more and more of them travel along.
+        // The end receives a message only every second time, so that a growing backlog moves with the end.
         if n % 2 == 0 {
             let far = end.into_typed().unwrap();
             assert_eq!(far.recv_by(LIMIT).unwrap(), n / 2);
@@ -295,7 +295,7 @@ fn receives_fd(channel: &Typed<(), Fd>) -> Fd {
     channel.recv_by(LIMIT).unwrap()
 }
 
-/// Sends forged bytes with these handles to an end that expects `Vec<Fd>`, and returns the error.
+/// Sends forged bytes with the given handles to an end that expects `Vec<Fd>`, and returns the error.
 fn forged(bytes: &[u8], handles: Vec<Handle>) -> Result<Vec<Fd>, RecvError> {
     let (near, far) = Typed::<Vec<Fd>, Vec<Fd>, Json>::pair().unwrap();
     near.send(&vec![]).unwrap();
@@ -356,7 +356,7 @@ fn a_killed_peer_loses_and_leaks_no_descriptor() {
                 Ok(()) => assert!(begin.elapsed() < LIMIT, "the peer was killed"),
             }
         };
-        // Those of the send that failed are still here.
+        // The handles of the failed send are still in the request.
         let Request::Keep(fds) = request else { unreachable!() };
         assert!(fds.into_iter().all(|fd| read(fd) == "text"));
         while typed.recv_by(LIMIT).is_ok() {}
@@ -371,7 +371,7 @@ fn a_killed_peer_loses_and_leaks_no_descriptor() {
 
 #[test]
 fn handles_from_a_peer_that_is_killed_have_arrived_or_are_closed() {
-    /// Sends files to the parent until it is killed.
+    /// Sends files to the parent until killed.
     fn flood() {
         let parent = Typed::<Vec<Fd>, ()>::from_parent().unwrap();
         let open = || Fd::new(std::fs::File::open(std::env::var_os("STRAIT_TYPED_FILE").unwrap()).unwrap());

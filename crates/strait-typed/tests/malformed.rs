@@ -14,7 +14,7 @@ use strait::{Handle, Outgoing};
 use strait_typed::codec::{Codec, DecodeOwned, Encode, Json, MsgPack};
 use strait_typed::{End, Fd, Postcard, RawEnd, RecvError, Shared, Typed};
 
-/// The allocator of this test program, which counts for each thread.
+/// The allocator of the test program, with a count for each thread.
 struct Counting;
 
 thread_local! {
@@ -49,7 +49,7 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static COUNTING: Counting = Counting;
 
-/// Returns the most bytes that this thread held at a time beyond those before, while `work` ran.
+/// Returns the greatest number of bytes held by this thread while `work` ran, beyond the bytes held before.
 fn most_held(work: impl FnOnce()) -> usize {
     let before = HELD.get();
     MOST.set(before);
@@ -57,7 +57,7 @@ fn most_held(work: impl FnOnce()) -> usize {
     MOST.get() - before
 }
 
-/// An end that expects values of type `T`, and its peer, which sends it any bytes. Their first messages were exchanged.
+/// An end that expects values of type `T`, and a peer that can send any bytes. The first messages were exchanged.
 struct Ends<T, C> {
     near: Typed<(), (), C>,
     far: Typed<(), T, C>,
@@ -72,7 +72,7 @@ where
         Self::over(&strait::Options::new())
     }
 
-    /// Creates ends whose messages are read where the peer wrote them, as long messages are.
+    /// Creates ends whose messages are all read in place, like long messages.
     fn in_place() -> Self {
         Self::over(&strait::Options::new().inline_max(0))
     }
@@ -86,10 +86,10 @@ where
         ends
     }
 
-    /// Sends the bytes and receives them. Returns what came, and the most memory that the receive has held.
+    /// Sends and receives the bytes. Returns the result, and the greatest amount of memory held during the receive.
     fn receive(&self, bytes: &[u8]) -> (Result<T, RecvError>, usize) {
         self.near.channel().send_by(bytes, LIMIT).unwrap();
-        // The memory into which the message itself is received.
+        // The memory for the received message itself.
         let mut received = None;
         let most = most_held(|| received = Some(self.far.recv_by(LIMIT)));
         (received.unwrap(), most)
@@ -110,7 +110,7 @@ where
 /// message.
 const ROOM: usize = 5 << 10;
 
-/// The lengths that are claimed: just too large, and as large as they can be.
+/// Claimed lengths: from just too large to the largest possible.
 const CLAIMED: [u64; 6] = [17, 1000, 1 << 20, 1 << 31, 1 << 40, u64::MAX >> 1];
 
 /// Returns a postcard number.
@@ -230,7 +230,7 @@ fn an_error_says_where_and_what() {
     assert!(text.ends_with("the object FixArray(2) of MessagePack is not of the type of its place"), "{text}");
 }
 
-/// Encodes a value as it travels.
+/// Returns the bytes of a value in a message.
 fn encoded<C: Encode<Everything>>() -> Vec<u8> {
     let (near, far) = Typed::<Everything, Everything, C>::pair().unwrap();
     near.send(&Everything::new()).unwrap();

@@ -1,5 +1,4 @@
-//! The codec Postcard writes the bytes that the crate `postcard` writes, and reads as the same value what that crate
-//! reads.
+//! The codec Postcard writes the bytes of the crate `postcard`, and reads bytes as the same value as that crate.
 
 mod common;
 
@@ -14,7 +13,7 @@ use strait::{Channel, Message, Options};
 use strait_typed::codec::{Decode, Malformed};
 use strait_typed::{Postcard, Typed};
 
-/// Encodes a value as it travels.
+/// Returns the bytes of a value in a message.
 fn encoded<T: Serialize>(value: &T) -> Vec<u8> {
     let (near, far) = Typed::<T, ()>::pair().unwrap();
     near.send(value).unwrap();
@@ -80,7 +79,7 @@ type Numbers = (u8, i8, u16, i16, u32, i32, u64, i64, u128, i128);
 type Texts =
     (bool, String, f32, f64, Option<String>, Vec<i16>, BTreeMap<u32, String>, Result<u8, String>, usize, isize);
 
-/// All lengths of numbers, not only the long ones that random numbers nearly always have.
+/// Numbers of all lengths. Random numbers are nearly always long.
 fn shifted() -> impl Strategy<Value = Numbers> {
     (any::<Numbers>(), 0u32..128).prop_map(|(mut numbers, by)| {
         let shift = |bits: u32| by % bits;
@@ -96,7 +95,7 @@ fn shifted() -> impl Strategy<Value = Numbers> {
     })
 }
 
-/// A text of several pieces, which has no length before it is formatted.
+/// A text of several pieces, whose length is unknown before formatting.
 #[derive(Debug)]
 struct Formatted(u64, f64);
 

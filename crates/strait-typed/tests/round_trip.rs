@@ -46,7 +46,7 @@ fn every_kind_of_field_round_trips_in_json() {
     round_trip::<Json>();
 }
 
-/// The key of the shape is that of another type: both ends have it.
+/// The shape's key is the key of another type, at both ends.
 impl Schema for Everything {
     const SCHEMA: &'static NamedType = <(u8, String)>::SCHEMA;
 }
@@ -170,7 +170,7 @@ fn an_end_that_would_block_takes_the_value_later() {
     assert_eq!(far.recv_by(LIMIT).unwrap(), "later");
 }
 
-/// The program that the tests below start: this test binary, with this test alone.
+/// The program for the tests below: this test binary, with only this test.
 #[test]
 fn child() {
     if std::env::var_os("STRAIT_TYPED_CHILD").is_none() {
@@ -232,7 +232,7 @@ async fn tasks_send_and_receive_more_than_there_is_room_for() {
     };
     let near = tokio::time::timeout(LIMIT, client).await.unwrap();
     let far = serving.await.unwrap();
-    // The ends go on in threads, and know that they have met.
+    // The ends continue in threads, without new first messages.
     near.send(&HashMap::new()).unwrap();
     assert!(far.recv_by(LIMIT).unwrap().is_empty());
 }

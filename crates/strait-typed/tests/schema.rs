@@ -11,7 +11,7 @@ use strait_typed::{CallError, Differs, Fd, Postcard, RecvError, SendError, TYPES
 
 mod old {
     use super::*;
-    /// A comment, which does not matter.
+    /// A comment, without effect on the schema.
     #[derive(Debug, PartialEq, Serialize, Deserialize, Schema)]
     pub(crate) enum Request {
         Open { path: String },
@@ -180,7 +180,7 @@ fn a_first_message_after_values_is_passed_over_and_compared() {
     let typed = Typed::<u32, u32, Checked<Json>>::over(other);
     send_untyped(&raw, 1);
     assert_eq!(typed.recv_by(LIMIT).unwrap(), 1);
-    // The program without types sends its end to a program that makes a typed end of it.
+    // The program without types sends its end to another program, which makes the end typed.
     let peer = Typed::<u32, u32, Checked<Json>>::over(raw);
     peer.send(&2).unwrap();
     assert_eq!(typed.recv_by(LIMIT).unwrap(), 2);
@@ -227,7 +227,7 @@ fn an_end_that_found_a_mismatch_is_closed_with_a_reason() {
 fn a_peer_whose_ring_is_full_learns_of_a_mismatch_by_the_close_reason() {
     let (raw, other) = Options::new().ring(4096).ring_max(4096).pair().unwrap();
     let far: End<u32, widened::Request> = Typed::over(other);
-    // This end has sent its types, and then so much that there is no room for more.
+    // This end sends its types, and then fills the ring.
     far.send(&1).unwrap();
     while far.try_send(&1).is_ok() {}
     let near: End<old::Request, u32> = Typed::over(raw);

@@ -72,7 +72,7 @@ impl Key {
     fn add_type(&mut self, named: &NamedType) {
         use DataModelType as Type;
         match named.ty {
-            // Wrappers have no bytes of their own.
+            // A wrapper adds no bytes.
             Type::NewtypeStruct(inner) => self.add_type(inner),
             Type::Option(inner) => self.add_nested(b'?', inner),
             Type::Seq(inner) => self.add_nested(b'*', inner),

@@ -42,7 +42,7 @@ pub trait Codec<T: ?Sized> {
     }
 }
 
-/// A codec that turns values of type `T` into bytes.
+/// A codec for turning values of type `T` into bytes.
 pub trait Encode<T: ?Sized>: Codec<T> {
     /// Appends the bytes of `value` to a message.
     ///
@@ -51,7 +51,7 @@ pub trait Encode<T: ?Sized>: Codec<T> {
     fn encode(value: &T, out: &mut Output<'_>) -> Result<(), String>;
 }
 
-/// A codec that turns bytes into values of type `T`, which may borrow from the bytes.
+/// A codec for turning bytes into values of type `T`, which may borrow from the bytes.
 pub trait Decode<'de, T>: Codec<T> {
     /// Decodes a value from the bytes of a message; all bytes belong to the value.
     ///
@@ -74,7 +74,7 @@ pub trait Decode<'de, T>: Codec<T> {
     }
 }
 
-/// A codec that decodes values of type `T` that borrow nothing from the bytes. Implemented for all such codecs.
+/// A codec for decoding values of type `T` without borrows from the bytes. Implemented for all such codecs.
 pub trait DecodeOwned<T>: for<'de> Decode<'de, T> {}
 
 impl<T, C: for<'de> Decode<'de, T>> DecodeOwned<T> for C {}
@@ -82,7 +82,7 @@ impl<T, C: for<'de> Decode<'de, T>> DecodeOwned<T> for C {}
 /// The reason why the bytes of a message are no value of the expected type.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Malformed {
-    /// The offset of the byte at which decoding failed, if the codec knows it.
+    /// The offset of the byte at which decoding failed, if known.
     pub at: Option<usize>,
     /// The description of the problem.
     pub what: String,

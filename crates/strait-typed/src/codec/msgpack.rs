@@ -47,7 +47,7 @@ impl<'de, T: Deserialize<'de>> Decode<'de, T> for MsgPack {
     }
 }
 
-/// Returns the text of an error; those of the crate `rmp-serde` speak of its own calls.
+/// Returns the text of an error. The texts of the crate `rmp-serde` describe that crate's calls, and are replaced.
 #[cold]
 fn text(error: Error) -> String {
     match error {

@@ -41,7 +41,7 @@ pub(crate) struct Tree {
     pub(crate) children: Vec<Tree>,
 }
 
-/// One field of each kind that serde distinguishes, and of the usual types of the standard library.
+/// A field of each kind that serde distinguishes, and of the usual types of the standard library.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Everything {
     pub(crate) truth: bool,
@@ -144,14 +144,14 @@ impl Everything {
     }
 }
 
-/// Returns the number of open descriptors of this process that are not sockets or memory of the library.
+/// Returns the number of descriptors of this process for the file at `path`.
 pub(crate) fn open_files(path: &str) -> usize {
     let entries = std::fs::read_dir("/proc/self/fd").unwrap();
     let links = entries.filter_map(|entry| std::fs::read_link(entry.ok()?.path()).ok());
     links.filter(|link| link.to_str() == Some(path)).count()
 }
 
-/// Returns a path that no other test has, of a file that is deleted once this object is dropped.
+/// A path unique to a test, for a file deleted when this object is dropped.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 
 impl Scratch {
@@ -167,7 +167,7 @@ impl Scratch {
         std::fs::File::open(&self.0).unwrap()
     }
 
-    /// Returns the number of descriptors of this process for this file.
+    /// Returns the number of descriptors of this process for the file.
     pub(crate) fn held(&self) -> usize {
         open_files(self.0.to_str().unwrap())
     }

@@ -1,9 +1,9 @@
 //! The bytes of postcard to values.
 //!
-//! A claimed length is compared with the bytes that are present before anything is reserved for it, and a collection
-//! reserves at most one element for each eight bytes that follow. Each element costs a unit of a budget, which is the
-//! number of bytes plus [`SPARE`], so that elements without bytes (`Vec<()>`) are bounded too. Options, enums,
-//! sequences and maps are nested at most [`DEPTH`] deep: a recursive type contains one of them.
+//! A claimed length is compared with the bytes present before any memory is reserved, and a collection reserves at most
+//! one element for each eight bytes that follow. Each element costs a unit of a budget of the number of bytes plus
+//! [`SPARE`], so that elements without bytes (`Vec<()>`) are bounded too. Options, enums, sequences and maps are nested
+//! at most [`DEPTH`] deep: every recursive type contains such a value.
 
 use serde::de::value::U32Deserializer;
 use serde::de::{self, Deserialize, DeserializeSeed, IntoDeserializer, Visitor};
@@ -14,7 +14,7 @@ use crate::limits::{DEPTH, SPARE};
 
 /// A deserializer that reads a value from the bytes of a message.
 pub(super) struct Decoder<S> {
-    /// The bytes that were not read yet.
+    /// The bytes not read yet.
     source: S,
     /// The number of elements that the collections of the message may still have.
     elements: usize,
@@ -28,7 +28,7 @@ impl<'de, S: Source<'de>> Decoder<S> {
         Self { elements: source.left().saturating_add(SPARE), source, depth: DEPTH }
     }
 
-    /// Returns the number of bytes that were not read.
+    /// Returns the number of bytes not read yet.
     #[inline(always)]
     pub(super) fn left(&self) -> usize {
         self.source.left()
@@ -127,7 +127,7 @@ impl<'de, S: Source<'de>> Decoder<S> {
         Ok(len)
     }
 
-    /// Calls `work` for a value that is nested in this one.
+    /// Calls `work` for a value nested in the current value.
     #[inline(always)]
     fn deeper<T>(&mut self, work: impl FnOnce(&mut Self) -> Result<T, Error>) -> Result<T, Error> {
         self.depth = self.depth.checked_sub(1).ok_or_else(|| Error::new("values are nested too deeply"))?;

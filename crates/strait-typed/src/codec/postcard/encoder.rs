@@ -10,7 +10,7 @@ use serde::ser::{self, Serialize};
 use super::Error;
 use crate::output::Cursor;
 
-/// A serializer that appends a value to a message.
+/// A serializer for appending a value to a message.
 pub(super) struct Encoder<'o, 'c>(pub(super) Cursor<'o, 'c>);
 
 /// The result of a method: the encoder for what follows the value.
@@ -60,7 +60,7 @@ impl<'o, 'c> Encoder<'o, 'c> {
     }
 }
 
-/// Returns a signed number as an unsigned one, in which numbers near zero are small: 0, -1, 1, -2, ...
+/// Returns a signed number as an unsigned number; numbers near zero become small, in the order 0, -1, 1, -2, ...
 #[inline(always)]
 fn zigzag(number: i64) -> u64 {
     ((number << 1) ^ (number >> 63)) as u64
@@ -287,7 +287,7 @@ macro_rules! parts {
             }
 
             $(
-                /// A receiver cannot see that a field is missing, and would read the next field in its place.
+                /// A receiver could not notice that a field is missing, and would read the next field instead.
                 #[cold]
                 fn $skip(&mut self, name: &'static str) -> Result<(), Error> {
                     Err(Error::new(format!(

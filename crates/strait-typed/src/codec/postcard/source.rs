@@ -7,7 +7,7 @@ use super::Error;
 
 /// The bytes of a message that were not read yet. Each byte is read once.
 pub(super) trait Source<'de> {
-    /// Returns the number of bytes that were not read.
+    /// Returns the number of bytes not read yet.
     fn left(&self) -> usize;
 
     /// Reads a byte.
@@ -16,7 +16,7 @@ pub(super) trait Source<'de> {
     /// Reads `N` bytes.
     fn array<const N: usize>(&mut self) -> Result<[u8; N], Error>;
 
-    /// Reads `len` bytes, and passes them to `visitor`.
+    /// Reads `len` bytes for `visitor`.
     fn bytes<V: Visitor<'de>>(&mut self, len: usize, visitor: V) -> Result<V::Value, Error>;
 
     /// Reads a text of `len` bytes, and passes the text to `visitor`.
@@ -33,8 +33,8 @@ fn not_text() -> Error {
     Error::new("a text is not UTF-8")
 }
 
-/// Bytes in private memory, from which values borrow. The bytes are an iterator, because reading from it stores one
-/// word, the place of the next byte; a slice would have its length stored too.
+/// Bytes in private memory, from which values borrow. An iterator stores one word for each read, the place of the next
+/// byte; a slice would store its length too.
 pub(super) struct Slice<'de>(std::slice::Iter<'de, u8>);
 
 impl<'de> Slice<'de> {
@@ -117,7 +117,7 @@ impl<'v, 'c> Viewed<'v, 'c> {
         Ok(piece)
     }
 
-    /// Reads `len` bytes into memory of their own.
+    /// Copies the next `len` bytes into new memory.
     fn take(&mut self, len: usize) -> Result<Vec<u8>, Error> {
         if len > self.left() {
             return Err(ended());
@@ -164,7 +164,7 @@ impl<'de> Source<'de> for Viewed<'_, '_> {
         if self.left() < N {
             return Err(ended());
         }
-        // The bytes begin in this piece and end in the next one.
+        // The bytes begin in the present piece and end in the next piece.
         let mut bytes = [0; N];
         for byte in &mut bytes {
             *byte = self.byte()?;
