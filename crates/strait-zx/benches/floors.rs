@@ -1,4 +1,4 @@
-//! Measures what the functions cost above the operations they consist of.
+//! Measures the cost of the functions above the operations inside.
 //!
 //! Each figure is a ratio of two ways to do the same, which take turns in short rounds. The program prints the medians
 //! of the rounds and the median of their ratios, all of one run. Compare ratios, not nanoseconds of different runs.
@@ -125,15 +125,15 @@ fn small_messages() {
         .run();
 }
 
-/// A minimal ring for one writer and one reader, with records like Strait's: a header of 8 bytes, and the regions
-/// behind it. It does what any such ring has to do, and nothing else. It checks the array of regions against Zircon's
-/// limits and for room, copies the regions, and publishes the record with one store.
+/// A minimal ring for one writer and one reader, with records like Strait's: a header of 8 bytes, and then the regions.
+/// The ring does only what is unavoidable for any such ring: it checks the array of regions against Zircon's limits and
+/// for room, copies the regions, and publishes the record with one store.
 struct BareRing {
     memory: Vec<AtomicU64>,
     /// Number of bytes written, and number of bytes read as far as the writer knows.
     written: usize,
     read_seen: usize,
-    /// Number of bytes read, as published by the reader. It has its own cache line.
+    /// Number of bytes read, as published by the reader, in a cache line of its own.
     read: Box<Line>,
     /// Whether a reader may sleep; the writer checks this behind a barrier.
     wakes: bool,
@@ -267,7 +267,7 @@ fn regions() {
 
 /// A destination of writes.
 trait Way {
-    /// Writes the regions this number of times.
+    /// Writes the regions `count` times.
     fn burst(&mut self, regions: &[zx_channel_iovec_t], count: usize);
 
     /// Reads all written messages.
@@ -312,7 +312,7 @@ impl Way for BareRing {
     }
 }
 
-/// Returns the time of one operation of each way, measured in bursts that take turns: one figure for each round.
+/// Returns the time of one operation of each way, measured in alternating bursts: a figure for each round.
 fn compare_bursts(regions: &[zx_channel_iovec_t], burst: usize, ways: &mut [&mut dyn Way]) -> Vec<Vec<f64>> {
     let rounds = if is_trial() { 3 } else { ROUNDS };
     let bursts = if is_trial() { 1 } else { (1500 / burst).max(2) };
@@ -426,7 +426,7 @@ fn calls() {
         scope.spawn(|| {
             let mut buffer = [0u8; 64];
             loop {
-                // The thread serves one end at a time, so that each way has all of its time.
+                // The thread serves a single end at a time, so that the current way has the whole thread.
                 match turn.load(Ordering::Relaxed) {
                     0 if read(b, &mut buffer) == 0 => write(b, &buffer[..56]),
                     1 if read(d, &mut buffer) == 0 => write(d, &buffer[..56]),
@@ -478,7 +478,7 @@ fn calls() {
 }
 
 fn main() {
-    // If names are given, only these comparisons run.
+    // With names as arguments, only the named comparisons run.
     let named: Vec<String> = std::env::args().skip(1).filter(|argument| !argument.starts_with('-')).collect();
     let comparisons: [(&str, fn()); 4] =
         [("small", small_messages), ("regions", regions), ("vectors", vectors), ("calls", calls)];

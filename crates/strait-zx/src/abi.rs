@@ -51,8 +51,7 @@ pub const ZX_OBJ_TYPE_CHANNEL: zx_obj_type_t = 4;
 pub const ZX_OBJ_TYPE_EVENT: zx_obj_type_t = 5;
 pub const ZX_OBJ_TYPE_PORT: zx_obj_type_t = 6;
 pub const ZX_OBJ_TYPE_EVENTPAIR: zx_obj_type_t = 16;
-/// The type of a handle that is a file descriptor, which Zircon does not have: the last number that Zircon reserves for
-/// types.
+/// The type of a handle for a file descriptor, unknown to Zircon: the last number that Zircon reserves for types.
 pub const STRAIT_ZX_OBJ_TYPE_FD: zx_obj_type_t = 63;
 
 pub const ZX_SIGNAL_NONE: zx_signals_t = 0;

@@ -18,8 +18,8 @@
 //! A thread has one claim. A second use of the thread at that time is counted instead. Where the kernel refuses
 //! `membarrier`, every use is counted.
 //!
-//! The protocol consists of [`begin`], [`end`] and [`outlast`]. They are generic over words and barriers, for which
-//! the model checker has its own types.
+//! The protocol consists of [`begin`], [`end`] and [`outlast`]. The three are generic over words and barriers; the
+//! model checker has its own types for both.
 
 use std::cell::Cell;
 use std::sync::OnceLock;
@@ -56,7 +56,7 @@ fn begin<W: Word>(claim: &W, barrier: &impl Barrier, what: usize, may_be_used: i
     used
 }
 
-/// Ends the use that a claim stands for.
+/// Ends the use marked by a claim.
 #[inline(always)]
 fn end<W: Word>(claim: &W) {
     claim.store(NOTHING);
@@ -77,7 +77,7 @@ fn outlast<'a, W: Word + 'a>(
     }
 }
 
-/// The value of a claim that names nothing.
+/// The value of a claim without a slot.
 const NOTHING: usize = 0;
 
 impl Word for AtomicUsize {
@@ -138,7 +138,7 @@ static SETTLED: AtomicBool = AtomicBool::new(false);
 struct Record {
     /// The name of the slot that the thread uses; [`NOTHING`] if there is none.
     claim: AtomicUsize,
-    /// Whether a thread has this record.
+    /// Whether the record belongs to a thread.
     taken: AtomicBool,
     /// The next record of the list; null for the last one.
     next: AtomicPtr<Record>,
@@ -211,7 +211,7 @@ fn register() -> Option<&'static Record> {
     Some(record)
 }
 
-/// A claim of this thread, which ends when it is dropped. The pointer keeps it from moving to another thread.
+/// A claim of this thread, ended by the drop. The pointer keeps the claim from moving to another thread.
 pub(crate) struct Claim(*const AtomicUsize);
 
 impl Claim {
@@ -309,7 +309,7 @@ mod tests {
         run();
         let before = count();
         (0..50).for_each(|_| run());
-        // Other tests of this process have threads, too.
+        // Other tests of the process have threads, too.
         assert!(count() < before + 25, "{before} records, then {}", count());
     }
 }

@@ -21,7 +21,7 @@ use crate::status::{Result, Status};
 use crate::unpoisoned;
 use shared::{Identity, Shared};
 
-/// One end of an eventpair, or an event.
+/// An event, or an end of an eventpair.
 pub(crate) struct EventEnd {
     koid: zx_koid_t,
     related: zx_koid_t,
@@ -30,7 +30,7 @@ pub(crate) struct EventEnd {
     side: usize,
     me: Weak<Self>,
     state: Mutex<State>,
-    /// The other end, if it is or was in this process.
+    /// The other end, if ever in this process.
     peer: Mutex<Weak<EventEnd>>,
 }
 
@@ -39,7 +39,7 @@ pub(crate) struct EventEnd {
 struct State {
     /// The signals; once the signals are shared, the last signals reported to observers.
     signals: zx_signals_t,
-    /// The waits for signals of this end.
+    /// The waits for signals of the end.
     observers: Observers,
     /// The shared part; `None` while the end is in this process only.
     shared: Option<Shared>,
@@ -68,7 +68,7 @@ impl Rung for EventEnd {
     }
 }
 
-/// The shared ends in this process, by the identity of their page and by side.
+/// The shared ends in this process, by page identity and side.
 type Here = HashMap<(Identity, usize), Weak<EventEnd>>;
 
 static HERE: PerProcess<Mutex<Option<Here>>> = PerProcess::new(Mutex::default);
@@ -106,12 +106,12 @@ impl EventEnd {
         self.pair
     }
 
-    /// Returns the koids of this end and of the other one.
+    /// Returns the koids of this end and of the other end.
     pub(crate) fn koids(&self) -> (zx_koid_t, zx_koid_t) {
         (self.koid, self.related)
     }
 
-    /// Checks that programs may change these signals.
+    /// Checks that programs may change the given signals.
     fn check(clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
         let allowed = ZX_USER_SIGNAL_ALL | ZX_EVENT_SIGNALED;
         if (clear | set) & !allowed != 0 { Err(Status::INVALID_ARGS) } else { Ok(()) }
@@ -120,14 +120,14 @@ impl EventEnd {
     /// Changes the signals of this end, and informs observers.
     ///
     /// # Errors
-    /// `INVALID_ARGS` for signals that programs may not change.
+    /// `INVALID_ARGS` if programs may not change a given signal.
     pub(crate) fn signal(&self, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
         Self::check(clear, set)?;
         self.change(clear, set);
         Ok(())
     }
 
-    /// Changes the signals of this end, and informs observers in all its processes.
+    /// Changes the signals of this end, and informs observers in all processes with the end.
     fn change(&self, clear: zx_signals_t, set: zx_signals_t) {
         let mut state = unpoisoned(&self.state);
         match &state.shared {
@@ -211,7 +211,7 @@ impl EventEnd {
     fn look_locked(&self, state: &mut State) {
         let Some(shared) = &state.shared else { return };
         if state.listens.is_some() {
-            // The bell is emptied, so that the next byte in it is noticed.
+            // Empties the bell, so that the next byte is noticed.
             shared.hear();
         }
         let now = shared.signals();
@@ -304,7 +304,7 @@ impl EventEnd {
         let side = side as usize;
         let shared = Shared::received(pair, side, cargo)?;
         let identity = shared.identity();
-        // This process may have the end already.
+        // The process may have the end already.
         if let Some(end) = find(&(identity, side)).filter(|end| end.pair == pair) {
             return Ok(end);
         }
@@ -315,18 +315,18 @@ impl EventEnd {
     }
 }
 
-/// Returns the shared end with this identity, if this process has it.
+/// Returns the shared end with the given identity, if this process has the end.
 fn find(identity: &(Identity, usize)) -> Option<Arc<EventEnd>> {
     unpoisoned(HERE.get()).as_ref()?.get(identity)?.upgrade()
 }
 
-/// Records a shared end of this process.
+/// Records a shared end in this process.
 fn register(end: &Arc<EventEnd>, identity: Identity) {
     unpoisoned(HERE.get()).get_or_insert_default().insert((identity, end.side), Arc::downgrade(end));
 }
 
 impl Drop for EventEnd {
-    /// Closes the end for this process, as its last handle here is closed.
+    /// Closes the end for this process: the last handle in this process is being closed.
     fn drop(&mut self) {
         let state = self.state.get_mut().unwrap_or_else(std::sync::PoisonError::into_inner);
         state.silence();

@@ -26,27 +26,27 @@ use crate::time::Deadline;
 use crate::unpoisoned;
 use crate::waiter::Waiter;
 
-/// Time after which an operation that lacked room or memory is tried again.
+/// Time between attempts at an operation that lacked room or memory.
 const RETRY: Duration = Duration::from_millis(10);
 
-/// Number by which epoll reports the wait set.
+/// Number of the wait set in reports of epoll.
 const SET: u64 = 0;
-/// Number by which epoll reports the eventfd that wakes the leader.
+/// Number of the leader's eventfd in reports of epoll.
 const NUDGE: u64 = 1;
-/// First of the numbers by which epoll reports bells (descriptors through which other processes wake this one).
+/// First number of a bell in reports of epoll. A bell is a descriptor through which other processes wake this process.
 const FIRST_BELL: u64 = 2;
 
-/// The objects through which this process watches for changes.
+/// The objects for watching for changes in this process.
 struct Hub {
     /// The wait set of channels.
     set: WaitSet,
     /// The epoll instance in which the leader sleeps: the wait set, `nudge` and the bells.
     epoll: OwnedFd,
-    /// The eventfd that wakes the leader.
+    /// The eventfd for waking the leader.
     nudge: OwnedFd,
-    /// The waiting threads, and whether one of them leads.
+    /// The waiting threads, and whether there is a leader.
     turns: Mutex<Turns>,
-    /// Handles of channels that the hub could not watch; it looks at them again soon.
+    /// Handles of channels that the hub could not watch, for another look soon.
     later: Mutex<Vec<zx_handle_t>>,
     /// The owners of bells, by the number of the bell.
     bells: Mutex<HashMap<u64, Weak<dyn Rung>>>,
@@ -59,13 +59,13 @@ struct Hub {
 struct Turns {
     /// Whether a thread leads.
     leading: bool,
-    /// The threads that sleep on words of their own.
+    /// The threads asleep on their own words.
     parked: Vec<Arc<Waiter>>,
 }
 
 static HUB: PerProcess<OnceLock<Hub>> = PerProcess::new(OnceLock::new);
 
-/// Number of channels and bells that another process may change and that this process waits for.
+/// Number of channels and bells for which this process waits and which another process may change.
 static LISTENING: AtomicUsize = AtomicUsize::new(0);
 
 /// Returns whether this process waits for anything that another process may change.
@@ -74,7 +74,7 @@ pub(crate) fn is_listening() -> bool {
     LISTENING.load(Ordering::Relaxed) > 0
 }
 
-/// Returns the hub of this process; makes it at the first call.
+/// Returns the hub of the process; makes the hub at the first call.
 fn hub() -> Result<&'static Hub> {
     if let Some(hub) = HUB.get().get() {
         return Ok(hub);
@@ -142,7 +142,7 @@ pub(crate) fn listen_no_more(channel: Option<&Channel>) {
     }
 }
 
-/// An object that is informed when another process wakes this process for it.
+/// An object to inform when another process wakes this process because of the object.
 pub(crate) trait Rung: Send + Sync {
     /// Called when a byte or packet has arrived at a bell of this object, or when the other side of the bell is gone.
     fn rung(&self);
@@ -292,7 +292,7 @@ impl Hub {
     }
 }
 
-/// Returns whether this process may use more than one CPU, so that spinning makes sense.
+/// Returns whether spinning makes sense, because this process may use more than one CPU.
 pub(crate) fn may_spin() -> bool {
     static MANY: OnceLock<bool> = OnceLock::new();
     *MANY.get_or_init(|| std::thread::available_parallelism().is_ok_and(|count| count.get() > 1))

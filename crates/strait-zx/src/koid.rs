@@ -7,12 +7,12 @@ use strait::bindings::PerProcess;
 use crate::abi::zx_koid_t;
 use crate::unpoisoned;
 
-/// Number of koids that follow one random number.
+/// Number of consecutive koids after one random number.
 const ROW: u64 = 1 << 24;
 
 /// Returns a new koid of 63 bits. 39 bits of it are drawn at random once for 16 million koids in a row.
 pub(crate) fn next() -> zx_koid_t {
-    // The child of a fork draws its own numbers, since its parent continues with the numbers of this draw.
+    // The child of a fork draws new numbers, since the parent continues with the numbers of the last draw.
     static NEXT: PerProcess<Mutex<u64>> = PerProcess::new(Mutex::default);
     let mut next = unpoisoned(NEXT.get());
     if next.is_multiple_of(ROW) {

@@ -1,8 +1,8 @@
 //! Zircon's system calls on Linux, on top of Strait's channels.
 //!
-//! This crate is a C library. The layout of its headers, in `include/zircon/`, is that of Fuchsia's, so programs
-//! written for those headers compile and run, in one process and across processes. The functions are in [`boundary`];
-//! `docs/reference/zircon.md` compares their behaviour with Zircon's.
+//! This crate is a C library. The headers in `include/zircon/` have the layout of Fuchsia's headers, so programs
+//! written for Fuchsia's headers compile and run, in one process and across processes. The functions are in
+//! [`boundary`]; `docs/reference/zircon.md` compares their behaviour with Zircon's.
 //!
 //! ```
 //! use std::ptr::null_mut;
@@ -84,7 +84,7 @@ pub fn channel_options() -> strait::Options {
     *channel::options()
 }
 
-/// Returns the number of handles of this process.
+/// Returns the number of handles in this process.
 pub fn handle_count() -> usize {
     table::table().len()
 }

@@ -1,4 +1,4 @@
-//! The objects for which a handle can stand.
+//! The objects behind handles.
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -40,7 +40,7 @@ impl Object {
         }
     }
 
-    /// Returns the koid of the object, and that of its other end; 0 if there is none.
+    /// Returns the koids of the object and of its other end; 0 if there is no other end.
     pub(crate) fn koids(&self) -> (zx_koid_t, zx_koid_t) {
         match self {
             Self::Channel(channel) => channel.koids(),
@@ -76,8 +76,8 @@ impl Object {
         }
     }
 
-    /// Returns this object for another handle. Fails with `ACCESS_DENIED` for an end of a channel, which has only one
-    /// handle.
+    /// Returns the object for another handle. Fails with `ACCESS_DENIED` for an end of a channel, which has only a
+    /// single handle.
     pub(crate) fn another(&self) -> Result<Self> {
         match self {
             Self::Channel(_) => Err(Status::ACCESS_DENIED),
@@ -88,8 +88,8 @@ impl Object {
         }
     }
 
-    /// Returns the number of handles of the object in this process, including those in messages of this process to
-    /// itself. A call in progress in another thread may count as one more.
+    /// Returns the number of handles of the object in this process, including handles in messages of this process to
+    /// itself. A call in progress in another thread may count as a further handle.
     pub(crate) fn handles(&self) -> usize {
         match self {
             Self::Channel(_) => 1,
@@ -193,7 +193,7 @@ pub(crate) fn duplicate(handle: zx_handle_t, rights: zx_rights_t) -> Result<zx_h
     add(object, rights)
 }
 
-/// Makes another handle in place of this handle, and closes this handle in any case.
+/// Replaces a handle by a new handle, and closes the old handle in any case.
 pub(crate) fn replace(handle: zx_handle_t, rights: zx_rights_t) -> Result<zx_handle_t> {
     let mut taken = table().take(handle)?;
     let rights = match reduce(taken.entry().rights, rights) {
@@ -268,7 +268,7 @@ pub(crate) fn signal_peer(handle: zx_handle_t, clear: zx_signals_t, set: zx_sign
     }
 }
 
-/// Returns the port of a handle that has these rights.
+/// Returns the port of a handle with the given rights.
 pub(crate) fn port_of(handle: zx_handle_t, rights: zx_rights_t) -> Result<Arc<port::Port>> {
     let entry = table().get(handle)?;
     let port = entry.object.port()?.shared();

@@ -11,20 +11,20 @@ use crate::waiter::{Fired, Waiter};
 /// A wait for signals of one object. The first awaited signal ends the wait.
 #[derive(Debug)]
 pub(crate) struct Observer {
-    /// The number of this wait, unique in this process.
+    /// The number of the wait, unique in the process.
     pub(crate) id: u64,
     /// The handle of the wait. Closing this handle ends the wait.
     pub(crate) handle: zx_handle_t,
     /// The awaited signals.
     pub(crate) mask: zx_signals_t,
-    /// The thread or port that is informed.
+    /// The thread or port to inform.
     pub(crate) target: Target,
 }
 
 /// The receiver of the result of a wait.
 #[derive(Debug)]
 pub(crate) enum Target {
-    /// A thread that waits; `item` is the index of the object in its call.
+    /// A waiting thread; `item` is the index of the object in the thread's call.
     Thread { waiter: Arc<Waiter>, item: usize },
     /// A port that gets a packet, with the options of `zx_object_wait_async`.
     Port { port: Weak<Port>, options: u32 },
@@ -42,7 +42,7 @@ impl Observer {
         matches!(self.target, Target::Port { options, .. } if options & ZX_WAIT_ASYNC_EDGE != 0)
     }
 
-    /// Informs the target if one of its signals is set. Returns whether the wait has ended.
+    /// Informs the target if one of the observer's signals is set. Returns whether the wait has ended.
     fn tell(&self, before: zx_signals_t, now: zx_signals_t) -> bool {
         if now & self.mask == 0 {
             return false;
@@ -79,7 +79,7 @@ impl Observer {
     }
 }
 
-/// All observers of one object, the newest first: Zircon's kernel informs them in this order.
+/// All observers of an object, the newest first, in the order in which Zircon's kernel informs observers.
 #[derive(Debug, Default)]
 pub(crate) struct Observers(VecDeque<Observer>);
 
@@ -94,17 +94,17 @@ impl Observers {
         self.0.iter().any(|observer| matches!(observer.target, Target::Port { .. }))
     }
 
-    /// Returns all signals for which an observer waits.
+    /// Returns all signals with observers.
     pub(crate) fn wanted(&self) -> zx_signals_t {
         self.0.iter().fold(0, |all, observer| all | observer.mask)
     }
 
-    /// Adds an observer as the newest one.
+    /// Adds the newest observer.
     pub(crate) fn add(&mut self, observer: Observer) {
         self.0.push_front(observer);
     }
 
-    /// Informs the observers that the object's signals have changed, and removes those whose wait has ended.
+    /// Informs the observers about changed signals of the object, and removes observers whose wait has ended.
     pub(crate) fn tell(&mut self, before: zx_signals_t, now: zx_signals_t) {
         if !self.0.is_empty() {
             self.0.retain(|observer| !observer.tell(before, now));
@@ -119,7 +119,7 @@ impl Observers {
         canceled.into_iter().for_each(|observer| observer.cancel(now));
     }
 
-    /// Removes the observer with this number.
+    /// Removes the observer with the given number.
     pub(crate) fn remove(&mut self, id: u64) {
         self.0.retain(|observer| observer.id != id);
     }

@@ -26,7 +26,7 @@ use shared::{Identity, Shared};
 /// Maximum number of packets of programs in a port.
 const MAX_USER_PACKETS: usize = 4096;
 
-/// A port (a queue of packets), as one process has it.
+/// A port (a queue of packets) in one process.
 #[derive(Debug)]
 pub(crate) struct Port {
     koid: zx_koid_t,
@@ -41,13 +41,13 @@ pub(crate) struct Port {
 /// The state of a port under its lock.
 #[derive(Debug, Default)]
 struct Inner {
-    /// The packets, the next one first.
+    /// The packets, in the order of reading.
     queue: VecDeque<Queued>,
-    /// Number of packets in `queue` that programs put there.
+    /// Number of packets in `queue` from programs.
     users: usize,
-    /// The waits that will queue a packet, by their numbers.
+    /// The waits that queue packets, by number.
     waits: HashMap<u64, Wait>,
-    /// The threads that wait for a packet.
+    /// The threads waiting for a packet.
     waiters: VecDeque<Arc<Waiter>>,
     /// The number under which the hub watches for packets of other processes; `None` while the hub does not watch.
     listens: Option<u64>,
@@ -63,14 +63,14 @@ struct Queued {
     source: Option<zx_handle_t>,
 }
 
-/// A wait that will queue a packet.
+/// A wait that queues a packet at its end.
 #[derive(Clone, Copy, Debug)]
 struct Wait {
     key: u64,
     source: zx_handle_t,
 }
 
-/// A port, as one handle holds it. The port is closed with its last handle in this process.
+/// A port, as held by a handle. The last handle in this process closes the port for the process.
 pub(crate) struct PortHandle(Arc<Port>);
 
 impl PortHandle {
@@ -92,7 +92,7 @@ impl PortHandle {
         self.0.handles.load(Ordering::Relaxed)
     }
 
-    /// Returns a carrier with everything that another process needs to have this port too.
+    /// Returns a carrier with everything needed for the port in another process.
     pub(crate) fn pack(&self) -> Result<strait::Channel> {
         carrier(self.0.share()?.cargo()?)
     }
@@ -106,7 +106,7 @@ impl PortHandle {
         let identity = shared.identity();
         let mut here = unpoisoned(HERE.get());
         let here = here.get_or_insert_default();
-        // This process may have the port already, unless its last handle is just being closed.
+        // The process may have the port already, unless the last handle is just being closed.
         if let Some(port) = here.get(&identity).and_then(Weak::upgrade)
             && port.take_handle()
         {
@@ -236,7 +236,7 @@ impl Port {
         Ok(())
     }
 
-    /// Takes the next packet, if there is one.
+    /// Takes the next packet, if any.
     fn take(&self, inner: &mut Inner) -> Option<zx_port_packet_t> {
         if let Some(queued) = inner.queue.pop_front() {
             inner.users -= usize::from(queued.source.is_none());
@@ -280,12 +280,12 @@ impl Port {
         }
     }
 
-    /// Removes a wait that will queue no packet.
+    /// Removes a wait without queueing a packet.
     pub(crate) fn forget(&self, id: u64) {
         unpoisoned(&self.inner).waits.remove(&id);
     }
 
-    /// Ends a wait, and queues its packet.
+    /// Ends a wait, and queues the wait's packet.
     pub(crate) fn complete(&self, id: u64, trigger: zx_signals_t, observed: zx_signals_t, options: u32) {
         let mut inner = unpoisoned(&self.inner);
         // The wait may have been cancelled meanwhile.
@@ -319,7 +319,8 @@ impl Port {
                     return Ok(packet);
                 }
                 if inner.closed {
-                    // A thread that has not slept cannot distinguish this close from a close before the call.
+                    // A thread that has not slept cannot distinguish a close during the call from a close before the
+                    // call.
                     return Err(if slept { Status::CANCELED } else { Status::BAD_HANDLE });
                 }
                 if polled && deadline.has_passed() {

@@ -1,4 +1,4 @@
-//! Statuses: what functions of the C interface return.
+//! Statuses: the results of functions of the C interface.
 
 use std::ffi::CStr;
 
@@ -20,7 +20,7 @@ pub(crate) fn to_c(result: Result<()>) -> zx_status_t {
 }
 
 impl Status {
-    /// Returns the number of this error.
+    /// Returns the number of the error.
     pub(crate) fn code(self) -> zx_status_t {
         self.0
     }

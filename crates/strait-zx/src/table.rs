@@ -48,17 +48,16 @@ const CLAIMED: u64 = 1 << 26;
 const OPEN: u64 = 1 << 27;
 /// Position of the generation in a slot's word.
 const GENERATION_SHIFT: u32 = 32;
-/// Number of generations; then they start again.
+/// Number of generations; the count then starts again.
 const GENERATIONS: u64 = 1 << 10;
 
-/// Number of bits of a handle that hold the number of its slot.
+/// Number of bits of a handle for the number of its slot.
 const INDEX_BITS: u32 = 20;
 /// Number of slots in a chunk.
 const CHUNK: usize = 1024;
 /// Maximum number of chunks.
 const CHUNKS: usize = (1 << INDEX_BITS) / CHUNK;
-/// Number of free slots that are kept back before one of them is reused, so that the number of a closed handle stays
-/// invalid for long.
+/// Number of free slots kept back from reuse, so that the number of a closed handle stays invalid for long.
 const RESTING: usize = 128;
 
 /// Number of counted uses after which uses become claims. From then on closing the handle costs some microseconds more,
@@ -74,7 +73,7 @@ pub(crate) struct Entry {
 }
 
 impl Entry {
-    /// Checks that the handle has all of these rights.
+    /// Checks that the handle has all given rights.
     ///
     /// # Errors
     /// `ACCESS_DENIED`.
@@ -87,9 +86,9 @@ impl Entry {
 /// A slot of the table. Each slot has its own cache line, so that users of the two ends of a channel do not contend.
 #[repr(align(64))]
 struct Slot {
-    /// The process that has made the slot.
+    /// The process that made the slot.
     owner: u32,
-    /// The bits that the module comment describes.
+    /// The bits described in the module comment.
     word: AtomicU64,
     /// The entry; `None` while the slot is free.
     entry: UnsafeCell<Option<Entry>>,
@@ -114,7 +113,7 @@ pub(crate) enum For {
 }
 
 impl For {
-    /// Returns the bit of a slot's word that permits claims for this purpose.
+    /// Returns the bit of a slot's word that permits claims for the purpose.
     #[inline(always)]
     fn bit(self) -> u64 {
         match self {
@@ -130,7 +129,7 @@ impl Slot {
         self.owner != std::process::id()
     }
 
-    /// Returns the number by which claims name this slot: its address, with the lowest bit set for reading.
+    /// Returns the slot's number in claims: the address, with the lowest bit set for reading.
     #[inline(always)]
     fn name(&self, purpose: For) -> usize {
         std::ptr::from_ref(self).addr() | usize::from(purpose == For::Reading)
@@ -176,25 +175,25 @@ type Chunk = [Slot; CHUNK];
 pub(crate) struct Table {
     /// Chunks of slots; null while a chunk was not made yet.
     chunks: [AtomicPtr<Chunk>; CHUNKS],
-    /// A random number that is combined with the numbers, so that handles of one process mean nothing in another
+    /// A random number combined with the numbers of handles, so that handles of one process mean nothing in another
     /// process. 0 before the draw.
     secret: AtomicU32,
 }
 
 /// The free slots of the table.
 struct Free {
-    /// Number of slots that this process and its ancestors have made.
+    /// Number of slots made by the process and its ancestors.
     made: usize,
     /// Numbers of free slots, the longest free first.
     queue: VecDeque<u32>,
-    /// Number of entries present, or in a message being sent, from which they may come back.
+    /// Number of entries present, or in a message being sent, from which an entry may come back.
     used: usize,
 }
 
-/// Number of chunks that this process and its ancestors have made.
+/// Number of chunks made by the process and its ancestors.
 static CHUNKS_MADE: AtomicUsize = AtomicUsize::new(0);
 
-/// The free slots of this process. The child of a fork makes chunks of its own: threads of its parent may have been
+/// The free slots of the process. The child of a fork makes chunks of its own: a thread of the parent may have been
 /// using any of the slots that existed at the fork.
 static FREE: PerProcess<Mutex<Free>> = PerProcess::new(|| {
     let made = CHUNKS_MADE.load(Ordering::SeqCst) * CHUNK;
@@ -250,14 +249,14 @@ impl Deref for Glance {
 }
 
 impl Use {
-    /// Counts this use as one that could have been a [`Glance`].
+    /// Counts a use that could have been a [`Glance`].
     #[inline]
     pub(crate) fn warm(&self, purpose: For) {
         self.slot.warm(purpose);
     }
 }
 
-/// A removed entry that can be put back. While this value exists, its number is not used for another entry.
+/// A removed entry that can be put back. While the value exists, the entry's number is not reused.
 pub(crate) struct Taken {
     index: u32,
     handle: zx_handle_t,
@@ -315,7 +314,7 @@ impl Table {
         unpoisoned(FREE.get()).used
     }
 
-    /// Returns the random number of this process; draws it at the first call.
+    /// Returns the random number of the process; draws the number at the first call.
     #[inline]
     fn secret(&self) -> u32 {
         match self.secret.load(Ordering::Relaxed) {
@@ -337,7 +336,7 @@ impl Table {
             .map_or_else(|made| made, |_| secret)
     }
 
-    /// Returns the slot with this number; `None` if its chunk was not made yet.
+    /// Returns the slot with the given number; `None` if the chunk was not made yet.
     #[inline]
     fn slot(&self, index: u32) -> Option<&'static Slot> {
         let chunk = self.chunks[index as usize / CHUNK].load(Ordering::Acquire);
@@ -358,16 +357,16 @@ impl Table {
         Some((self.slot(index)?, index, u64::from(bits >> INDEX_BITS)))
     }
 
-    /// Returns whether a slot with this word is live and has this generation.
+    /// Returns whether a slot with the given word is live and has the generation.
     #[inline]
     fn is_good(word: u64, generation: u64) -> bool {
         Self::is_good_for(word, generation, 0)
     }
 
-    /// Returns whether a slot with this word is live, has this generation, and has `bit` set.
+    /// Returns whether a slot with the given word is live, has the generation, and has `bit` set.
     #[inline]
     fn is_good_for(word: u64, generation: u64, bit: u64) -> bool {
-        // One comparison checks all of them.
+        // A single comparison checks all three.
         (word ^ (generation << GENERATION_SHIFT | LIVE | bit)) & (u64::MAX << GENERATION_SHIFT | LIVE | bit) == 0
     }
 
@@ -470,7 +469,7 @@ impl Table {
         Ok(Taken { index, handle, entry })
     }
 
-    /// Adds an entry, and returns its handle.
+    /// Adds an entry, and returns the handle.
     ///
     /// # Errors
     /// `NO_MEMORY` if there are 1,048,576 entries already.

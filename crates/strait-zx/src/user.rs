@@ -50,7 +50,7 @@ impl<'a, T: Copy> In<'a, T> {
         self.len
     }
 
-    /// Checks that the values are there, as far as this can be detected.
+    /// Checks that the values are accessible, as far as detectable.
     ///
     /// # Errors
     /// `INVALID_ARGS` if the pointer is null and the length is not 0.
@@ -144,7 +144,7 @@ impl<'a, T: Copy> Out<'a, T> {
         self.pointer.is_null()
     }
 
-    /// Checks that the places are there, as far as this can be detected.
+    /// Checks that the places are accessible, as far as detectable.
     ///
     /// # Errors
     /// `INVALID_ARGS` if the pointer is null and the length is not 0.

@@ -120,14 +120,14 @@ fn pwrite(fd: BorrowedFd<'_>, bytes: &[u8], offset: u64) -> rustix::io::Result<u
     }
     let flags = rustix::fs::fcntl_getfl(fd)?;
     if flags.contains(OFlags::APPEND) {
-        // A process that sets the flag again only harms memory that it may write anyway.
+        // A process that sets the flag again only harms memory that the process may write anyway.
         rustix::fs::fcntl_setfl(fd, flags - OFlags::APPEND)?;
     }
     rustix::io::pwrite(fd, bytes, offset)
 }
 
-/// Checks that a file may have `len` bytes. SIGXFSZ kills a process that enlarges a file beyond `RLIMIT_FSIZE`, or
-/// writes beyond that limit.
+/// Checks that a file may have `len` bytes. Otherwise SIGXFSZ would kill a process that enlarges a file beyond
+/// `RLIMIT_FSIZE`, or writes beyond the limit.
 pub(crate) fn check_file_size_limit(len: u64) -> Result<()> {
     match rustix::process::getrlimit(rustix::process::Resource::Fsize).current {
         Some(limit) if limit < len => Err(Errno::FBIG.into()),

@@ -1,4 +1,4 @@
-//! A thread that waits.
+//! A waiting thread.
 //!
 //! Waiting threads take turns at watching for changes by other processes: see [`hub`](crate::hub). The threads that
 //! do not watch sleep each on a word of its own.
@@ -21,21 +21,21 @@ const PARKED: u32 = 2;
 /// Value of the word: the thread leads, and sleeps in epoll.
 const LEADING: u32 = 3;
 
-/// One wait of one thread.
+/// A wait of a thread.
 #[derive(Debug, Default)]
 pub(crate) struct Waiter {
-    /// The state of the thread: one of [`IDLE`], [`FIRED`], [`PARKED`] and [`LEADING`].
+    /// The state of the thread: [`IDLE`], [`FIRED`], [`PARKED`] or [`LEADING`].
     word: AtomicU32,
-    /// The events that have happened.
+    /// The past events of the wait.
     fired: Mutex<Vec<Fired>>,
 }
 
-/// An event of one of the objects for which the thread waits.
+/// An event of an object of the wait.
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Fired {
     /// Index of the object in the call.
     pub(crate) item: usize,
-    /// The object's signals at that time.
+    /// The object's signals at the event.
     pub(crate) observed: zx_signals_t,
     /// Whether the wait ended because the handle was closed or sent away.
     pub(crate) canceled: bool,
@@ -53,7 +53,7 @@ impl Waiter {
         self.wake();
     }
 
-    /// Wakes the thread, so that the thread looks.
+    /// Wakes the thread for a look.
     pub(crate) fn wake(&self) {
         match self.word.swap(FIRED, Ordering::AcqRel) {
             PARKED => {
@@ -69,7 +69,7 @@ impl Waiter {
         self.word.load(Ordering::Acquire) == FIRED
     }
 
-    /// Takes the events that have happened.
+    /// Takes the past events.
     pub(crate) fn take_fired(&self) -> Vec<Fired> {
         std::mem::take(&mut unpoisoned(&self.fired))
     }
@@ -100,7 +100,7 @@ impl Waiter {
         let _ = self.word.compare_exchange(PARKED, IDLE, Ordering::AcqRel, Ordering::Acquire);
     }
 
-    /// Wakes the thread for another reason than an event, if it sleeps on its word. Returns whether it slept.
+    /// Wakes the thread for another reason than an event, if asleep on its word. Returns whether the thread slept.
     pub(crate) fn rouse(&self) -> bool {
         let sleeps = self.word.compare_exchange(PARKED, IDLE, Ordering::AcqRel, Ordering::Acquire).is_ok();
         if sleeps {

@@ -30,7 +30,7 @@ fn close_all(handles: &[zx_handle_t]) {
     handles.iter().for_each(|handle| assert_eq!(close(*handle), ZX_OK));
 }
 
-/// Returns invalid handles: one that was valid before, one that never was, and `ZX_HANDLE_INVALID`.
+/// Returns invalid handles: a closed handle, a number that never was a handle, and `ZX_HANDLE_INVALID`.
 fn no_handles() -> [zx_handle_t; 3] {
     let gone = event();
     assert_eq!(close(gone), ZX_OK);
@@ -132,7 +132,7 @@ fn overlaps() {
         // SAFETY: all pointers are valid.
         let status = unsafe { zx_channel_read(b, 0, at.cast(), at.cast(), 32, 8, at.cast(), at.cast()) };
         assert_eq!(status, ZX_OK);
-        // The interface does not promise which result remains; here it is the handle, which is written last.
+        // The interface does not promise which result remains; here the handle remains, written last.
         assert_eq!(close(place[0] as zx_handle_t), ZX_OK);
     }
     close_all(&[a, b]);
@@ -334,7 +334,7 @@ fn bridges() {
 #[test]
 fn whatever_is_passed_there_is_a_status_and_nothing_is_left() {
     let all = [channels, overlaps, handles, objects, ports, events_and_memory, bridges];
-    // The first round makes objects that stay.
+    // The first round makes objects kept for later rounds.
     all.iter().for_each(|part| part());
     let before = Counts::now();
     all.iter().for_each(|part| part());

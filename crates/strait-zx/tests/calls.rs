@@ -17,7 +17,7 @@ fn ends(side: &Side) -> (zx_handle_t, zx_handle_t) {
     (a, side.adopt(b))
 }
 
-/// Runs a call while the other side replies to the message with what `answer` makes of it.
+/// Runs a call; meanwhile the other side reads the message and calls `answer` with it to reply.
 fn called(side: &Side, b: zx_handle_t, call: impl FnOnce() -> Called + Send, answer: impl FnOnce(Read)) -> Called {
     std::thread::scope(|scope| {
         let called = scope.spawn(call);
@@ -156,7 +156,7 @@ both_sides! {
         assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
     }
 
-    /// Shows that a call that timed out has sent its message, and that a late answer is an ordinary message.
+    /// Shows that a timed-out call has sent its message, and that a late answer is an ordinary message.
     fn a_call_that_was_given_up_was_sent(side: &Side) {
         let (a, b) = ends(side);
         assert_eq!(call_with(a, 0, b"....", &[], (4, 0)).status, ZX_ERR_TIMED_OUT);
@@ -269,7 +269,7 @@ fn the_number_of_a_call_goes_over_the_first_bytes_wherever_they_are() {
         let bytes = b"abcdefghi";
         let edges = [0, split[0], split[1], split[2], 9];
         let mut regions: Vec<_> = edges.windows(2).map(|edge| region(&bytes[edge[0]..edge[1]])).collect();
-        // More regions than are checked as one.
+        // More regions than checked together.
         if split[0] == 5 {
             regions.extend(vec![region(b""); 100]);
         }

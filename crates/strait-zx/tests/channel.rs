@@ -1,7 +1,7 @@
 //! Tests of channels: the assertions of Fuchsia's own tests, through the C interface, with the other end in this
 //! process and in another one.
 //!
-//! The comment of each test names the cases of Fuchsia that it covers. `catalogue.tsv` lists them all.
+//! The comment of each test names the cases of Fuchsia covered by the test. `catalogue.tsv` lists all cases.
 
 mod rig;
 
@@ -27,7 +27,7 @@ fn close_both(side: &Side, a: zx_handle_t, b: zx_handle_t) {
     assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
 }
 
-/// Checks that the handle is closed, or about to be: the other end of its eventpair sees it.
+/// Checks that the handle is closed, or will soon be closed, by watching the other end of the handle's eventpair.
 fn is_closed_soon(witness: zx_handle_t) -> bool {
     wait(witness, ZX_EVENTPAIR_PEER_CLOSED, deadline()).0 == ZX_OK
 }
@@ -234,7 +234,7 @@ both_sides! {
             assert_eq!((read.status, read.actual), (ZX_OK, (bytes as u32, handles as u32)));
             assert!(read.bytes == content);
             for (witness, received) in witnesses.iter().zip(&read.handles) {
-                // The handles are those that were sent, in their order.
+                // The handles arrived in the order of sending.
                 assert_eq!(info(*witness).1.related_koid, side.info(received.handle).1.koid);
                 assert_eq!(side.close(received.handle), ZX_OK);
                 assert_eq!(close(*witness), ZX_OK);
@@ -253,7 +253,7 @@ both_sides! {
             assert_eq!(write_iovec(a, &regions), ZX_OK);
             assert_eq!(side.await_read(b).bytes, &bytes[..count], "{count} regions");
         }
-        // No region, the same one twice, overlapping ones, and ones that are not aligned.
+        // No region, a repeated region, overlapping regions, and unaligned regions.
         let none = zx_channel_iovec_t { buffer: null(), capacity: 0, reserved: 0 };
         let regions = [none, region(&bytes[3..6]), none, region(&bytes[3..6]), region(&bytes[1..5]), none];
         assert_eq!(write_iovec(a, &regions), ZX_OK);
@@ -371,8 +371,7 @@ both_sides! {
         close_both(side, carrier, receiver);
     }
 
-    /// Shows that an end travels to another process and back, with its unread messages, and that answers go the other
-    /// way.
+    /// Shows that an end travels to another process and back, with the unread messages, and that answers come back.
     fn an_end_goes_there_and_comes_back(side: &Side) {
         let (a, mut b) = ends(side);
         for turn in 0..20u8 {
@@ -539,7 +538,7 @@ fn a_wait_for_an_end_that_is_sent_away_is_canceled() {
     assert_eq!((close(carrier), close(receiver), close(a)), (ZX_OK, ZX_OK, ZX_OK));
 }
 
-/// Shows that an end whose other end is in a killed process gets `PEER_CLOSED`.
+/// Shows that an end gets `PEER_CLOSED` when the process of the other end is killed.
 #[test]
 fn the_death_of_a_process_closes_its_ends() {
     let mut side = Side::there();
@@ -555,7 +554,7 @@ fn the_death_of_a_process_closes_its_ends() {
     assert_eq!((close(a), close(witness)), (ZX_OK, ZX_OK));
 }
 
-/// Shows that a malformed message ends the channel: nothing panics, and its handles are closed.
+/// Shows that a malformed message ends the channel without a panic, and closes the handles of the message.
 #[test]
 fn a_peer_that_breaks_the_rules_is_gone() {
     use strait::{Channel, Deadline, Outgoing};

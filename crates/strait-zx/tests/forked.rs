@@ -1,5 +1,5 @@
-//! Tests of a process that forks without executing a program. They run in their own process, so that no other test
-//! holds a lock at the fork.
+//! Tests of a process that forks without executing a program. The tests have a process of their own, so that no other
+//! test holds a lock at the fork.
 
 mod rig;
 
@@ -8,7 +8,7 @@ use std::thread::scope;
 
 use rig::*;
 
-/// Shows that the child does not wait for threads of its parent that were using a handle at the fork.
+/// Shows that the child does not wait for threads of the parent that were using a handle at the fork.
 #[test]
 fn a_forked_child_closes_handles_that_other_threads_were_using() {
     let (a, b) = channel();
@@ -24,7 +24,7 @@ fn a_forked_child_closes_handles_that_other_threads_were_using() {
             });
         }
         for _ in 0..100 {
-            // SAFETY: the child closes two handles, which takes no lock that those threads may hold, and exits.
+            // SAFETY: the child closes two handles, without a lock that the parent's threads may hold, and exits.
             let pid = unsafe { libc::fork() };
             if pid == 0 {
                 // SAFETY: as above. A child that hangs is killed by the alarm.
@@ -36,7 +36,7 @@ fn a_forked_child_closes_handles_that_other_threads_were_using() {
                 }
             }
             let mut status = 0;
-            // SAFETY: this is a plain system call.
+            // SAFETY: a plain system call.
             assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
             assert!(libc::WIFEXITED(status), "the child ended with {status:#x}");
         }
@@ -50,7 +50,7 @@ fn in_child(play: impl FnOnce()) {
     // SAFETY: the child uses only what this test is about, and never returns to the test harness.
     let pid = unsafe { libc::fork() };
     if pid == 0 {
-        // SAFETY: these are plain system calls. A child that hangs is killed by the alarm.
+        // SAFETY: plain system calls. The alarm kills a hanging child.
         unsafe {
             libc::alarm(60);
             let failed = std::panic::catch_unwind(std::panic::AssertUnwindSafe(play)).is_err();
@@ -58,12 +58,12 @@ fn in_child(play: impl FnOnce()) {
         }
     }
     let mut status = 0;
-    // SAFETY: this is a plain system call.
+    // SAFETY: a plain system call.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child ended with {status:#x}");
 }
 
-/// Makes one object of each type, and uses it.
+/// Makes and uses an object of each type.
 fn use_everything() {
     let (a, b) = channel();
     let memory = vmo(4096);
@@ -72,7 +72,7 @@ fn use_everything() {
     let message = read(b);
     assert_eq!((message.status, &message.bytes[..]), (ZX_OK, &b"message"[..]));
     assert_eq!(vmo_read(message.handles[0].handle, 0, 6).1, b"memory");
-    // Threads of this process wait for each other.
+    // Threads of the process wait for each other.
     scope(|scope| {
         scope.spawn(|| {
             std::thread::sleep(std::time::Duration::from_millis(30));

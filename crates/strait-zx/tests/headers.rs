@@ -4,7 +4,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Returns the directory in which Cargo has put the libraries: that of the test programs.
+/// Returns the directory of the libraries built by Cargo, which is also the directory of the test programs.
 fn libraries() -> PathBuf {
     let program = std::env::current_exe().unwrap();
     program.parent().unwrap().to_path_buf()

@@ -72,7 +72,7 @@ both_sides! {
         assert_eq!(close(a), ZX_OK);
     }
 
-    /// Shows that an event stays one object, whichever processes have handles:
+    /// Shows that an event stays a single object for any processes with handles:
     /// HandleWaitTest.WaitOneWaitForEventThenSignal
     fn an_event_is_signaled_from_anywhere(side: &Side) {
         let ours = event();
@@ -126,7 +126,7 @@ both_sides! {
     }
 
     /// Shows that changed signals of the other end are seen at once, before earlier messages are read, and that no
-    /// reader sees them as messages.
+    /// reader gets the changes as messages.
     fn ends_of_channels_signal_each_other(side: &Side) {
         let (a, b) = channel();
         let b = side.adopt(b);
@@ -201,7 +201,7 @@ both_sides! {
         assert_eq!((close(a), side.close(b)), (ZX_OK, ZX_OK));
     }
 
-    /// Shows that memory stays one object, whichever processes have handles.
+    /// Shows that memory stays a single object for any processes with handles.
     fn memory_is_shared(side: &Side) {
         let ours = vmo(5000);
         assert_eq!(vmo_write(ours, 4090, b"across pages"), ZX_OK);
@@ -216,7 +216,7 @@ both_sides! {
     }
 }
 
-/// Shows that the signals that programs set on an end travel with it, and can be changed meanwhile.
+/// Shows that the signals set by programs on an end travel with the end, and can be changed meanwhile.
 #[test]
 fn a_channel_has_signals_of_the_program() {
     let (a, b) = channel();
@@ -338,7 +338,7 @@ fn waiting_for_many() {
     assert!(events.iter().all(|event| close(*event) == ZX_OK));
 }
 
-/// Shows that a wait on a handle that is closed meanwhile fails with `CANCELED`.
+/// Shows that closing the handle of a wait makes the wait fail with `CANCELED`.
 #[test]
 fn closing_a_handle_cancels_waits_by_it() {
     let event = event();

@@ -30,7 +30,7 @@ both_sides! {
         let observed = ZX_CHANNEL_READABLE | ZX_CHANNEL_WRITABLE;
         assert_eq!((status, packet.key, packet.type_, packet.status), (ZX_OK, 7, ZX_PKT_TYPE_SIGNAL_ONE, 0));
         assert_eq!(packet.signal, zx_packet_signal_t { trigger: ZX_CHANNEL_READABLE, observed, count: 1, ..Default::default() });
-        // A wait queues one packet; a signal that is set already counts at once.
+        // A wait queues a single packet; a signal that is already set counts at once.
         assert_eq!(port_wait(port, 0).0, ZX_ERR_TIMED_OUT);
         assert_eq!(zx_object_wait_async(a, port, 8, ZX_CHANNEL_READABLE | ZX_CHANNEL_PEER_CLOSED, 0), ZX_OK);
         assert_eq!(port_wait(port, 0).1.key, 8);
@@ -78,7 +78,8 @@ both_sides! {
         assert_eq!((close(ours), side.close(theirs)), (ZX_OK, ZX_OK));
     }
 
-    /// Shows that a port gets packets from all its processes, and gives each to one thread that waits.
+    /// Shows that a port gets packets from all processes with the port, and gives each packet to a single waiting
+    /// thread.
     fn a_port_is_shared(side: &Side) {
         let ours = port();
         assert_eq!(queue(ours, 1), ZX_OK);
@@ -123,7 +124,7 @@ fn packets_come_in_order() {
     assert_eq!(queue(port, 1), ZX_ERR_BAD_HANDLE);
 }
 
-/// Shows that a port has the limit of Zircon, and that reaching it kills no process.
+/// Shows that a port has Zircon's limit, and that reaching the limit kills no process.
 #[test]
 fn a_port_holds_so_many_packets() {
     let port = port();
@@ -247,7 +248,7 @@ fn canceling_takes_waits_and_packets_of_a_key() {
     }
 }
 
-/// Shows that waits for one signal end in the order of Zircon's kernel: the newest first.
+/// Shows that waits for a signal end in the order of Zircon's kernel: the newest first.
 #[test]
 fn of_several_waits_for_a_signal_the_newest_comes_first() {
     let (port, event) = (port(), event());
@@ -266,7 +267,7 @@ fn of_several_waits_for_a_signal_the_newest_comes_first() {
     }
 }
 
-/// Shows that a wait that has not slept when the port is closed returns `BAD_HANDLE`, as one that begins later does.
+/// Shows that a wait that has not slept when the port is closed returns `BAD_HANDLE`, like a wait that begins later.
 #[test]
 fn a_wait_that_does_not_sleep_is_never_canceled() {
     for _ in 0..200 {

@@ -1,7 +1,7 @@
 //! Tests of races: several threads use the same handles. Each function returns what it should, nothing hangs, and
 //! nothing is left behind.
 //!
-//! These tests also run under the thread sanitizer (`./run-sanitizers thread`).
+//! The tests also run under the thread sanitizer (`./run-sanitizers thread`).
 
 mod rig;
 
@@ -94,8 +94,8 @@ fn warm_channel() -> (zx_handle_t, zx_handle_t) {
     (a, b)
 }
 
-/// Shows that the messages that one thread reads stay in order when another thread begins to look behind unread
-/// messages, which moves messages out of the ring, and to read as well.
+/// Shows that a reading thread gets messages in order when another thread begins to look behind unread messages, which
+/// moves messages out of the ring, and to read as well.
 #[test]
 fn a_reader_in_a_row_and_who_looks_behind() {
     let count = 300u32;
@@ -315,7 +315,7 @@ fn calls_ports_and_closing() {
             let request = await_read(b);
             assert_eq!(request.status, ZX_OK);
             assert_eq!(write(b, &request.bytes, &[]), ZX_OK);
-            // One of the calls got its answer.
+            // A single call got the answer.
             if round % 2 == 0 {
                 assert_eq!((close(b), close(a)), (ZX_OK, ZX_OK));
             } else {
@@ -394,7 +394,8 @@ fn two_ends_are_sent_over_each_other() {
     }
 }
 
-/// Shows that many threads wait for events of their own while others signal them, in this process and from another one.
+/// Shows that many threads wait for their own events while others signal the events, in this process and from another
+/// process.
 #[test]
 fn threads_that_wait_take_turns_at_listening() {
     let side = Side::there();

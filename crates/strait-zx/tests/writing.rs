@@ -1,4 +1,4 @@
-//! Tests of writes that fail: which status they return, what becomes of the handles, and what is written back.
+//! Tests of failing writes: the returned status, the fate of the handles, and the values written back.
 
 mod rig;
 
@@ -15,12 +15,12 @@ fn alone() -> std::sync::MutexGuard<'static, ()> {
     ALONE.lock().unwrap_or_else(std::sync::PoisonError::into_inner)
 }
 
-/// Makes an event with these rights.
+/// Makes an event with the given rights.
 fn event_with(rights: zx_rights_t) -> zx_handle_t {
     replace(event(), rights).unwrap()
 }
 
-/// A failing row: a disposition, and what its `result` and the handle are afterwards.
+/// A failing row: a disposition, and the state of its `result` and of the handle afterwards.
 struct Row {
     name: &'static str,
     disposition: zx_handle_disposition_t,

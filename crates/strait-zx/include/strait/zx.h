@@ -27,7 +27,7 @@ zx_status_t strait_zx_channel_from_socket(int fd, zx_handle_t* out);
 // Starts a program with a channel to it. argv ends with a null pointer. pid may be null.
 zx_status_t strait_zx_spawn(const char* const* argv, pid_t* pid, zx_handle_t* out);
 
-// Takes the channel to the process that started this one with strait_zx_spawn. This works once.
+// Takes the channel to the parent process, which started this process with strait_zx_spawn. Works once.
 zx_status_t strait_zx_channel_from_parent(zx_handle_t* out);
 
 __END_CDECLS

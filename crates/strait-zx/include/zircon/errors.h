@@ -1,4 +1,4 @@
-// The statuses that functions return.
+// The statuses returned by functions.
 #ifndef ZIRCON_ERRORS_H_
 #define ZIRCON_ERRORS_H_
 

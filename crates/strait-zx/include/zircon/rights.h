@@ -1,4 +1,4 @@
-// The rights that a handle can have.
+// The rights of handles.
 #ifndef ZIRCON_RIGHTS_H_
 #define ZIRCON_RIGHTS_H_
 

@@ -1,4 +1,4 @@
-// The functions that Zircon has as system calls.
+// The functions, which are system calls in Zircon.
 #ifndef ZIRCON_SYSCALLS_H_
 #define ZIRCON_SYSCALLS_H_
 

@@ -1,4 +1,4 @@
-// The types of the functions, and their constants.
+// The types of the functions, and constants.
 #ifndef ZIRCON_TYPES_H_
 #define ZIRCON_TYPES_H_
 

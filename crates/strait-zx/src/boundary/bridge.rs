@@ -86,7 +86,7 @@ pub unsafe extern "C" fn strait_zx_spawn(
         out.check()?;
         let mut words = Vec::new();
         loop {
-            // SAFETY: the array continues until its null pointer, which has not come yet.
+            // SAFETY: the array continues until the null pointer, not reached yet.
             let word = unsafe { In::new(argv, words.len() + 1) };
             word.check()?;
             let word = word.get(words.len());
@@ -128,7 +128,7 @@ fn adopt(channel: Channel) -> Result<zx_handle_t> {
     channel::adopt(Chan::new(channel, koid::next(), 0, 0), ZX_DEFAULT_CHANNEL_RIGHTS)
 }
 
-/// An open descriptor that the caller still owns.
+/// An open descriptor, still owned by the caller.
 struct OpenFd(std::mem::ManuallyDrop<OwnedFd>);
 
 impl OpenFd {
@@ -137,7 +137,7 @@ impl OpenFd {
         if fd < 0 {
             return Err(Status::BAD_HANDLE);
         }
-        // SAFETY: the caller hands over the descriptor if it is open. Nothing closes it before `take`.
+        // SAFETY: the caller hands over the descriptor if open. Nothing closes the descriptor before `take`.
         let fd = Self(std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) }));
         rustix::io::fcntl_getfd(&*fd.0)?;
         rustix::io::fcntl_setfd(&*fd.0, rustix::io::FdFlags::CLOEXEC)?;

@@ -108,7 +108,7 @@ unsafe fn destination<'a>(
 }
 
 /// Writes a message; never blocks. With `ZX_CHANNEL_WRITE_USE_IOVEC`, `bytes` are `num_bytes` regions
-/// ([`zx_channel_iovec_t`]), whose bytes are sent one after the other.
+/// ([`zx_channel_iovec_t`]), sent one after the other.
 ///
 /// The handles are consumed in any case, except after `ZX_ERR_SHOULD_WAIT`, a status that Zircon does not return
 /// here: there is no room, and nothing has changed.

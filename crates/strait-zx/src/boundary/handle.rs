@@ -45,7 +45,7 @@ pub unsafe extern "C" fn zx_handle_duplicate(
     })
 }
 
-/// Makes another handle in place of this handle, and closes this handle in any case.
+/// Replaces a handle by a new handle, and closes the old handle in any case.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_handle_replace(
     handle: zx_handle_t,
@@ -80,8 +80,8 @@ pub unsafe extern "C" fn zx_object_wait_one(
     })
 }
 
-/// Waits until one of these objects has one of the signals in its `waitfor`, or until the deadline. Writes the signals
-/// of each object to its `pending`.
+/// Waits until one of the objects has a signal of its `waitfor`, or until the deadline. Writes the signals of each
+/// object to the object's `pending`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_object_wait_many(
     items: *mut zx_wait_item_t,
@@ -95,7 +95,7 @@ pub unsafe extern "C" fn zx_object_wait_many(
     })
 }
 
-/// Queues one packet to a port when one of these signals is set. Does not block.
+/// Queues a packet to a port once one of the signals is set. Does not block.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_object_wait_async(
     handle: zx_handle_t,
@@ -126,8 +126,8 @@ pub extern "C" fn zx_handle_check_valid(handle: zx_handle_t) -> zx_status_t {
     call(|| table().get(handle).map(drop))
 }
 
-/// Returns whether a handle is valid (`ZX_INFO_HANDLE_VALID`), describes its object (`ZX_INFO_HANDLE_BASIC`), or
-/// counts the handles of its object in this process (`ZX_INFO_HANDLE_COUNT`).
+/// Returns whether a handle is valid (`ZX_INFO_HANDLE_VALID`), describes the object (`ZX_INFO_HANDLE_BASIC`), or counts
+/// the object's handles in this process (`ZX_INFO_HANDLE_COUNT`).
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_object_get_info(
     handle: zx_handle_t,
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn zx_object_get_info(
     })
 }
 
-/// Writes the one record, if it fits, and the numbers of records written and available.
+/// Writes the single record, if there is room, and the numbers of records written and available.
 ///
 /// # Safety
 /// The buffer is null, or can be written for `buffer_size` bytes.

@@ -67,7 +67,7 @@ pub unsafe extern "C" fn zx_vmo_create(size: u64, options: u32, out: *mut zx_han
     })
 }
 
-/// Returns the VMO of a handle that has these rights.
+/// Returns the VMO of a handle with the given rights.
 fn vmo_of(handle: zx_handle_t, rights: zx_rights_t) -> crate::status::Result<Arc<Vmo>> {
     let entry = table().get(handle)?;
     let vmo = entry.object.vmo()?.clone();

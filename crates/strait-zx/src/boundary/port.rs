@@ -56,7 +56,7 @@ pub unsafe extern "C" fn zx_port_wait(
     })
 }
 
-/// Ends the waits for `source` with this key, and drops their packets. `ZX_ERR_NOT_FOUND` if there was none.
+/// Ends the waits for `source` with the key, and drops the packets of the waits. `ZX_ERR_NOT_FOUND` if there was none.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_port_cancel(handle: zx_handle_t, source: zx_handle_t, key: u64) -> zx_status_t {
     call(|| {
@@ -68,7 +68,7 @@ pub extern "C" fn zx_port_cancel(handle: zx_handle_t, source: zx_handle_t, key: 
     })
 }
 
-/// Ends all waits with this key, and drops all packets with this key, including those that programs queued.
+/// Ends all waits with the key, and drops all packets with the key, including packets queued by programs.
 /// `ZX_ERR_NOT_FOUND` if there was neither a wait nor a packet.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_port_cancel_key(handle: zx_handle_t, options: u32, key: u64) -> zx_status_t {

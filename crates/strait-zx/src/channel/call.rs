@@ -85,12 +85,12 @@ impl Calls {
         matches!(&self.list[..], [call] if call.txid == txid && call.outcome.is_none())
     }
 
-    /// Returns the call with this number.
+    /// Returns the call with the given number.
     fn find(&mut self, txid: u32) -> Option<&mut Call> {
         self.list.iter_mut().find(|call| call.txid == txid)
     }
 
-    /// Removes a call and returns its outcome, if there is one.
+    /// Removes a call and returns the outcome, if any.
     fn take_outcome(&mut self, txid: u32) -> Option<Result<Message>> {
         let index = self.list.iter().position(|call| call.txid == txid && call.outcome.is_some())?;
         self.list.swap_remove(index).outcome
@@ -134,7 +134,7 @@ impl Calls {
 }
 
 impl Call {
-    /// Sets the outcome of this call (its answer, or an error), and wakes the waiting thread.
+    /// Sets the outcome of the call (an answer, or an error), and wakes the waiting thread.
     fn end(&mut self, outcome: Result<Message>) {
         self.outcome = Some(outcome);
         if let Some(waiter) = &self.waiter {
@@ -218,7 +218,7 @@ pub(crate) fn call(
 enum Answer {
     /// An answer of this many bytes without handles, received directly into the caller's buffer.
     There(usize),
-    /// An answer that is still to be delivered.
+    /// An answer, still to be delivered.
     Message(Message),
 }
 
@@ -232,7 +232,7 @@ fn begin(handle: zx_handle_t) -> Result<u32> {
     Ok(txid)
 }
 
-/// Removes a call from its end.
+/// Removes a call from an end.
 fn forget(handle: zx_handle_t, txid: u32) {
     if let Ok(entry) = table().get_reading(handle)
         && let Ok(chan) = entry.object.channel()

@@ -49,16 +49,16 @@ pub(crate) fn options() -> &'static Options {
     })
 }
 
-/// An end of a channel, with cache lines of its own, like its slot.
+/// An end of a channel, with cache lines of its own, like the end's slot.
 #[repr(align(64))]
 pub(crate) struct Chan {
     /// The end of the Strait channel; `None` once it was sent away.
     strait: Option<Channel>,
-    /// The koid of this end.
+    /// The koid of the end.
     koid: zx_koid_t,
     /// The koid of the other end; 0 if it is not known.
     related: zx_koid_t,
-    /// The signals that programs set.
+    /// The signals set by programs.
     user: AtomicU32,
     /// Whether reading has to look at `inner` too, and not only at the ring.
     slow: AtomicBool,
@@ -72,19 +72,19 @@ unsafe impl Sync for Chan {}
 /// The state of an end under its reading lock.
 #[derive(Default)]
 struct Inner {
-    /// Messages moved out of the ring, which come before those in the ring.
+    /// Messages moved out of the ring, older than the messages in the ring.
     queue: VecDeque<Message>,
     /// Number of bytes in the messages of `queue`.
     queued_bytes: usize,
-    /// The calls in flight on this end.
+    /// The calls in flight on the end.
     calls: Calls,
-    /// The waits for signals of this end.
+    /// The waits for signals of the end.
     observers: Observers,
     /// The events of the end's registration with the hub; `None` if the end is not registered.
     listens: Option<Interest>,
-    /// Whether this end is counted in [`PORTED`], the number of ends for which a port waits.
+    /// Whether the end is counted in [`PORTED`], the number of ends for which a port waits.
     ported: bool,
-    /// The signals of which observers were last informed.
+    /// The signals last reported to observers.
     last: zx_signals_t,
     /// Whether the other end has ever sent a change of signals. Then more changes may be behind messages.
     signalled: bool,
@@ -129,7 +129,7 @@ pub(crate) fn register(koid: zx_koid_t, handle: zx_handle_t) {
     unpoisoned(HERE.get()).get_or_insert_default().insert(koid, handle);
 }
 
-/// Returns the handle of the end with this koid, if the end is in this process.
+/// Returns the handle of the end with the given koid, if the end is in this process.
 fn find_here(koid: zx_koid_t) -> Option<zx_handle_t> {
     unpoisoned(HERE.get()).as_ref()?.get(&koid).copied()
 }
@@ -156,7 +156,7 @@ pub(crate) fn adopt(chan: Chan, rights: zx_rights_t) -> Result<zx_handle_t> {
     Ok(handle)
 }
 
-/// Looks at an end whose signals may have changed, and informs its observers.
+/// Looks at an end whose signals may have changed, and informs the end's observers.
 pub(crate) fn look_at(handle: zx_handle_t) {
     if let Ok(entry) = table().get_reading(handle)
         && let Object::Channel(chan) = &entry.object
@@ -194,7 +194,7 @@ impl Chan {
         }
     }
 
-    /// Returns the koids of this end and of the other one.
+    /// Returns the koids of this end and of the other end.
     pub(crate) fn koids(&self) -> (zx_koid_t, zx_koid_t) {
         (self.koid, self.related)
     }
@@ -211,8 +211,8 @@ impl Chan {
     #[inline]
     #[allow(clippy::mut_from_ref)]
     fn inner(&self) -> &mut Inner {
-        // SAFETY: the lock lets one thread in at a time, and no function here calls another of them while it holds
-        // this reference.
+        // SAFETY: only one thread can hold the lock, and a function that has the reference calls no other function that
+        // makes a reference.
         unsafe { &mut *self.inner.get() }
     }
 
@@ -515,12 +515,12 @@ impl Chan {
         self.settle(self.inner());
     }
 
-    /// Returns the signals that programs have set.
+    /// Returns the signals set by programs.
     pub(crate) fn user_signals(&self) -> zx_signals_t {
         self.user.load(Ordering::Relaxed)
     }
 
-    /// Closes the end, whose handle was taken away.
+    /// Closes the end, after the handle was taken away.
     pub(crate) fn close(&mut self, handle: zx_handle_t) {
         self.leave(handle);
         // The channel is closed before observers of the other end look at it.

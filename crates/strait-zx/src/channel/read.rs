@@ -10,10 +10,10 @@ use crate::table::{Entry, For, table};
 use crate::user::Out;
 use std::sync::atomic::Ordering;
 
-/// Maximum number of changes of signals that one read skips.
+/// Maximum number of signal changes skipped by one read.
 const SIGNALS_AT_ONCE: usize = 4096;
 
-/// The caller's memory for a message: its bytes, its handles, and the number of each.
+/// The caller's memory for a message: the bytes, the handles, and both numbers.
 pub(crate) struct Destination<'a> {
     pub(crate) bytes: Out<'a, u8>,
     pub(crate) handles: HandlesOut<'a>,
@@ -31,7 +31,7 @@ pub(crate) enum HandlesOut<'a> {
 }
 
 impl HandlesOut<'_> {
-    /// Returns the number of handles that fit.
+    /// Returns the number of handles with room.
     #[inline]
     fn len(&self) -> usize {
         match self {
@@ -94,7 +94,7 @@ impl Destination<'_> {
         self.handles.deliver(entries)
     }
 
-    /// Returns whether a message of that size fits.
+    /// Returns whether there is room for a message of the given size.
     pub(crate) fn fits(&self, bytes: usize, handles: usize) -> bool {
         bytes <= self.bytes.len() && handles <= self.handles.len()
     }

@@ -13,8 +13,9 @@
 //!     28  detail    u32   of an event: which end it is; otherwise 0
 //! ```
 //!
-//! An object with more than one descriptor travels in a *carrier*: an end of a channel with one unread message that
-//! has the descriptors. So the object is one handle, and is closed like one handle if no process takes it.
+//! An object with more than one descriptor travels in a *carrier*: an end of a channel with one unread message, which
+//! has the descriptors. So the object travels as a single handle, and is closed like a single handle if no process
+//! takes the object.
 //!
 //! A special message changes the signals of the other end, and no reader sees that message. It has 31 bytes and one
 //! handle. Any other message with a handle has at least 32 bytes, so the length distinguishes it. The handle is an
@@ -48,10 +49,10 @@ use crate::vmo::Vmo;
 pub(crate) const RECORD: usize = 32;
 
 /// Size in bytes of a message that changes signals: one byte less than a record. Other messages rarely have this
-/// length. A message of this length must be taken out of the ring to see its kind.
+/// length. A message of this length must be taken out of the ring before its kind is known.
 pub(crate) const SIGNALS: usize = RECORD - 1;
 
-/// The record that describes a handle.
+/// The record of a handle.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Record {
     pub(crate) type_: zx_obj_type_t,
@@ -63,7 +64,7 @@ pub(crate) struct Record {
 }
 
 impl Record {
-    /// Appends the 32 bytes of this record.
+    /// Appends the 32 bytes of the record.
     pub(crate) fn encode(&self, out: &mut Vec<u8>) {
         out.extend_from_slice(&self.type_.to_le_bytes());
         out.extend_from_slice(&self.rights.to_le_bytes());
@@ -172,7 +173,7 @@ pub(crate) fn pack(entry: &mut Entry, rights: zx_rights_t) -> Result<(Handle, Re
     Ok((handle, record))
 }
 
-/// Puts an end of a channel that [`pack`] took out back into its entry.
+/// Puts an end of a channel taken out by [`pack`] back into the entry.
 pub(crate) fn unpack_back(entry: &mut Entry, handle: Handle) {
     if let (Object::Channel(chan), Handle::Channel(channel)) = (&mut entry.object, handle) {
         chan.attach(channel);
@@ -182,7 +183,7 @@ pub(crate) fn unpack_back(entry: &mut Entry, handle: Handle) {
 /// Converts an arrived handle, with its record, to an entry.
 ///
 /// # Errors
-/// `PEER_CLOSED` if the handle does not match its record.
+/// `PEER_CLOSED` if handle and record do not match.
 fn unpack(handle: Handle, record: Record) -> Result<Entry> {
     let object = match (record.type_, handle) {
         (ZX_OBJ_TYPE_CHANNEL, Handle::Channel(channel)) => {

@@ -25,7 +25,7 @@ const INLINE: usize = 66;
 /// The handles of a message, as the caller gives them.
 #[derive(Clone, Copy)]
 pub(crate) enum HandlesIn<'a> {
-    /// Handles that are moved with all their rights, of `zx_channel_write`.
+    /// Handles of `zx_channel_write`, moved with all rights.
     Plain(In<'a, zx_handle_t>),
     /// Handles with instructions, of `zx_channel_write_etc`.
     Dispositions(Out<'a, zx_handle_disposition_t>),
@@ -47,7 +47,7 @@ impl HandlesIn<'_> {
         }
     }
 
-    /// Returns the handle at `index`, with its instructions.
+    /// Returns the handle at `index`, with instructions.
     fn get(&self, index: usize) -> zx_handle_disposition_t {
         match self {
             Self::Plain(handles) => zx_handle_disposition_t {
@@ -61,7 +61,7 @@ impl HandlesIn<'_> {
         }
     }
 
-    /// Writes the status of one handle to its disposition.
+    /// Writes the status of a handle to the handle's disposition.
     fn tell(&self, index: usize, status: Status) {
         if let Self::Dispositions(dispositions) = self {
             dispositions.set(index, zx_handle_disposition_t { result: status.code(), ..dispositions.get(index) });
@@ -228,7 +228,7 @@ impl<'s, 'a> Gathered<'s, 'a> {
             return &self.many;
         }
         let slices = &self.scratch[usize::from(!self.front)..=self.count];
-        // SAFETY: `push` and `replace_front` have written these places.
+        // SAFETY: `push` and `replace_front` have initialised all slices.
         unsafe { &*(std::ptr::from_ref(slices) as *const [IoSlice<'a>]) }
     }
 
@@ -236,7 +236,7 @@ impl<'s, 'a> Gathered<'s, 'a> {
         self.total
     }
 
-    /// Checks the bytes of a message with this number of handles, and collects them: one slice, or an array of regions.
+    /// Checks the bytes of a message with so many handles, and collects the bytes: one slice, or an array of regions.
     #[inline]
     pub(crate) fn of(scratch: &'s mut Scratch<'a>, bytes: In<'a, u8>, options: u32, handles: usize) -> Result<Self> {
         let mut gathered = Self { scratch, count: 0, front: false, many: Vec::new(), total: 0 };
@@ -300,7 +300,7 @@ impl<'s, 'a> Gathered<'s, 'a> {
         };
         if self.many.is_empty() {
             for place in &mut self.scratch[1..=self.count] {
-                // SAFETY: `push` has written this place.
+                // SAFETY: `push` has initialised the place.
                 skip(unsafe { place.assume_init_mut() });
             }
             self.scratch[0].write(IoSlice::new(front));
@@ -341,7 +341,7 @@ pub(crate) fn write(handle: zx_handle_t, options: u32, bytes: In<'_, u8>, handle
     write_slowly(handle, options, bytes, handles)
 }
 
-/// Writes a message of one slice without handles.
+/// Writes a message of a single slice, without handles.
 #[inline]
 fn write_plain(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
     let related = match table().glance(handle, For::Writing) {
@@ -424,7 +424,7 @@ fn as_slices<'a>(regions: In<'a, zx_channel_iovec_t>) -> Option<&'a [IoSlice<'a>
     unsafe { regions.as_slice_of() }
 }
 
-/// Sends regions of which some are invalid or null: checks them one by one.
+/// Sends regions after checking each region. Some of them are invalid or null.
 #[cold]
 fn send_many_regions(chan: &Chan, bytes: In<'_, u8>) -> Result<std::result::Result<(), SendError>> {
     let mut scratch = scratch();

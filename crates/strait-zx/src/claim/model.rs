@@ -44,7 +44,7 @@ struct World {
     locks: Vec<Mutex<()>>,
 }
 
-/// The number by which claims name the slot.
+/// The slot's number in claims.
 const IT: usize = 8;
 
 impl World {
@@ -58,13 +58,13 @@ impl World {
         })
     }
 
-    /// Reads the entry if the slot still has this generation. Returns whether the slot had it.
+    /// Reads the entry if the slot still has the generation. Returns whether the slot had the generation.
     fn look(&self, user: usize, generation: usize) -> bool {
         let is_good = || self.generation.load(Acquire) == generation;
         let used = begin(&self.claims[user], &Of(&self.locks, user), IT, is_good);
         if used {
             self.entry.with(|entry| {
-                // SAFETY: no thread changes the entry while it is claimed; this is what the model checks.
+                // SAFETY: no thread changes the entry while the entry is claimed, as the model checks.
                 assert_eq!(unsafe { *entry }, generation, "what the handle stands for");
             });
             end(&self.claims[user]);
@@ -78,7 +78,7 @@ impl World {
         let claims = || self.claims.iter().collect();
         outlast(claims, &Of(&self.locks, usize::MAX), |claim| claim == IT, pause);
         self.entry.with_mut(|entry| {
-            // SAFETY: no thread claims the entry; this is what the model checks.
+            // SAFETY: no thread claims the entry, as the model checks.
             unsafe { *entry = 2 };
         });
         self.generation.store(2, Release);
@@ -136,7 +136,7 @@ fn a_reader_and_who_closes(barriers: bool) {
                 for _ in 0..2 {
                     let is_open = || world.generation.load(Acquire) == 1;
                     if begin(&world.claims[0], &Of(&world.locks, 0), IT, is_open) {
-                        // SAFETY: no other thread is let in meanwhile; this is what the model checks.
+                        // SAFETY: no other thread is let in meanwhile, as the model checks.
                         world.entry.with_mut(|entry| unsafe { *entry += 1 });
                         end(&world.claims[0]);
                     }
@@ -147,7 +147,7 @@ fn a_reader_and_who_closes(barriers: bool) {
             assert_eq!(world.generation.compare_exchange(1, 0, AcqRel, Acquire), Ok(1));
             let claims = || world.claims.iter().collect();
             outlast(claims, &Of(&world.locks, usize::MAX), |claim| claim == IT, pause);
-            // SAFETY: no other thread is let in meanwhile; this is what the model checks.
+            // SAFETY: no other thread is let in meanwhile, as the model checks.
             world.entry.with_mut(|entry| unsafe { *entry += 1 });
             world.generation.store(1, Release);
         }

@@ -69,13 +69,13 @@ unsafe impl Sync for Page {}
 impl Page {
     fn map(memory: &OwnedFd) -> Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
-        // SAFETY: this makes a new mapping at an address that the kernel chooses, of a memfd that has a page and is
-        // sealed against shrinking.
+        // SAFETY: makes a new mapping at an address chosen by the kernel, of a memfd with at least a page, sealed
+        // against shrinking.
         let address = unsafe { rustix::mm::mmap(std::ptr::null_mut(), PAGE, access, MapFlags::SHARED, memory, 0) }?;
         Ok(Self(NonNull::new(address.cast()).ok_or(Status::NO_MEMORY)?))
     }
 
-    /// Returns the signals of one end.
+    /// Returns the word with the signals of one end.
     fn word(&self, side: usize) -> &AtomicU32 {
         // SAFETY: the word is inside of the page and aligned. It is mapped as long as `self` lives, and all processes
         // use it as an atomic.
@@ -168,7 +168,7 @@ impl Shared {
         change(self.page.word(1 - self.side), clear, set);
     }
 
-    /// Returns the signals of this end now.
+    /// Returns the current signals of the end.
     pub(super) fn signals(&self) -> zx_signals_t {
         let known = ZX_USER_SIGNAL_ALL | ZX_EVENT_SIGNALED;
         let signals = self.page.word(self.side).load(Ordering::SeqCst) & known;
@@ -182,7 +182,7 @@ impl Shared {
         poll(&mut look, Some(&Timespec { tv_sec: 0, tv_nsec: 0 })).is_ok() && !look[0].revents().is_empty()
     }
 
-    /// Wakes the processes that wait for signals of this end.
+    /// Wakes the processes that wait for signals of the end.
     pub(super) fn ring(&self) {
         if !ring(&self.bell.rope) {
             // The bell is full of bytes that no process has read.
@@ -199,7 +199,7 @@ impl Shared {
         }
     }
 
-    /// Reads the bytes at this end's bell, so that epoll reports the next byte.
+    /// Reads the bytes at the end's bell, so that epoll reports the next byte.
     pub(super) fn hear(&self) {
         let mut rings = [0u8; 256];
         for _ in 0..HEARD {

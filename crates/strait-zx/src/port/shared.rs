@@ -16,7 +16,7 @@ use crate::status::{Result, Status};
 /// for more.
 pub(super) const ROOM: usize = 256;
 
-/// Number of malformed packets that one call skips before it gives up, so that other threads can look.
+/// Number of malformed packets skipped by one call before giving up, to let other threads look.
 const STRAY: usize = 16;
 
 /// The identity of a queue: device and inode of its receiving socket.
@@ -87,7 +87,7 @@ impl Shared {
         }
     }
 
-    /// Takes the next packet, if there is one.
+    /// Takes the next packet, if any.
     pub(super) fn take(&self) -> Option<zx_port_packet_t> {
         let mut bytes = [0u8; PACKET];
         for _ in 0..STRAY {

@@ -50,7 +50,7 @@ typedef struct {
   uint32_t number;
 } message_t;
 
-// Answers each call with its number plus one and the handle that came with it, until the other end is closed.
+// Answers each call with the received number plus one and the received handle, until the other end is closed.
 static int child(void) {
   zx_handle_t parent;
   CHECK(strait_zx_channel_from_parent(&parent), ZX_OK);
@@ -92,7 +92,7 @@ static void handles_and_ports(void) {
   CHECK(zx_object_get_info(event, ZX_INFO_HANDLE_COUNT, &count, sizeof(count), NULL, NULL), ZX_OK);
   EXPECT(count.handle_count == 1);
 
-  // Packets of programs are cancelled by their key, and waits for one signal end newest first.
+  // Packets of programs are cancelled by key, and waits for a signal end newest first.
   zx_port_packet_t packet = {.key = 7, .type = ZX_PKT_TYPE_USER};
   CHECK(zx_port_queue(port, &packet), ZX_OK);
   CHECK(zx_port_queue(port, &packet), ZX_OK);

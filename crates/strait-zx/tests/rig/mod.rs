@@ -1,4 +1,4 @@
-//! Zircon's functions for tests, called in this process or in another one.
+//! Zircon's functions for tests, called in this process or in another process.
 //!
 //! A [`Side`] calls them: in this process, or in a child. The child is this same test program, and executes requests
 //! that come over a channel. A test that is written for a side holds for both; handles are numbers of the side's
@@ -139,7 +139,7 @@ pub(crate) fn read(handle: zx_handle_t) -> Read {
     read_with(handle, 0, 65536, 64)
 }
 
-/// Waits for a message, and reads it.
+/// Waits for a message, and reads the message.
 pub(crate) fn await_read(handle: zx_handle_t) -> Read {
     wait(handle, ZX_CHANNEL_READABLE | ZX_CHANNEL_PEER_CLOSED, deadline());
     read(handle)
@@ -239,7 +239,7 @@ pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
 
-/// An allocator that counts the allocated bytes.
+/// An allocator with a count of the allocated bytes.
 struct Counting;
 
 static ALLOCATED: AtomicIsize = AtomicIsize::new(0);
@@ -294,10 +294,10 @@ fn mapped() -> usize {
     maps.lines().filter(|line| line.contains("/memfd:")).filter_map(size).sum()
 }
 
-/// The process in which functions are called.
+/// The process for calling functions.
 pub(crate) enum Side {
     Here,
-    /// In another process, which gets requests over this channel.
+    /// In another process, which gets requests over the channel.
     There {
         control: zx_handle_t,
         child: Child,
@@ -520,7 +520,7 @@ impl Side {
         }
     }
 
-    /// Kills the process, if it is another one.
+    /// Kills the process, unless it is this process.
     pub(crate) fn kill(&mut self) {
         if let Self::There { child, .. } = self {
             child.kill().unwrap();
