@@ -48,8 +48,8 @@ pub(crate) struct Arena {
     born: Born,
     number: u64,
     token: u128,
-    /// The lowest token of this arena's rings in the mailbox of this process. This process chooses the number; if a
-    /// peer chose the number, the peer could make it equal to the tokens of other rings.
+    /// The lowest token of this arena's rings in the mailbox of this process. The token is this process's own choice: a
+    /// peer could choose a token equal to the tokens of other rings.
     local_token: u128,
     mapping: Arc<Mapping>,
     lanes: u32,
@@ -58,11 +58,11 @@ pub(crate) struct Arena {
     /// The charge to the peer for the lanes of an arena that the peer created; `None` for an arena of this process's
     /// own.
     _charge: Option<Charge>,
-    /// For an arena that a peer created: a bit for each end of each lane, set while this process holds the end. The
-    /// bits prevent two ends on the same side of a lane in this process, which would both write to the same ring. Empty
-    /// for an arena of this process's own.
+    /// For an arena created by a peer: a bit for each end of each lane, set while this process holds the end. The bits
+    /// prevent two ends on the same side of a lane in this process, which would both write to the same ring. Empty for
+    /// an arena of this process's own.
     held: Box<[AtomicU32]>,
-    /// For an arena that a peer created: the ends that left this process.
+    /// For an arena created by a peer: the ends that left this process.
     gone: Mutex<Gone>,
     /// For an arena that this process created: a bit for each end of each lane. The bit is set once this process will
     /// not ask for the end's next lane any more. From then on `successors` gets no entry for that end, because the link
@@ -108,8 +108,7 @@ impl Freed {
     }
 }
 
-/// The ends that this process held and no longer holds, of lanes in one arena of a peer. Such an end cannot arrive
-/// again.
+/// The ends that this process no longer holds, of lanes in one arena of a peer. Such an end cannot arrive again.
 ///
 /// A table with an entry for each end of each lane, made when the first end leaves. (A growing map would make some call
 /// copy a million entries, if the peer causes a million entries.) An entry is 0 if no end has left that place, and
@@ -390,9 +389,9 @@ impl Arena {
         ((token >> 1) as u32, 1 - (token & 1) as usize)
     }
 
-    /// Discards everything stored for ends in this arena that may be in transit to this process: the next lanes of
-    /// these ends, and the handles in messages of this process to these ends. The caller knows that no such end will
-    /// arrive here.
+    /// Discards everything stored for ends in this arena that may be in transit to this process: the next lanes of the
+    /// ends, and the handles in this process's messages to the ends. The caller knows that no such end will arrive
+    /// here.
     pub(crate) fn nobody_comes(&self) {
         let mut successors = unpoisoned(&self.successors);
         let gone: Vec<_> = successors.extract_if(|(slot, side), _| !self.is_here(*slot, *side)).collect();
@@ -465,8 +464,8 @@ fn bit(bits: &[AtomicU32], slot: u32, side: usize) -> Option<(&AtomicU32, u32)> 
     Some((bits.get(bit / 32)?, 1 << (bit % 32)))
 }
 
-/// Closes an end in transit to this process that will never arrive. The end is closed in the stored next lane,
-/// `successor`. The other end in the next lane sees its peer closed.
+/// Closes an end in transit to this process that will never arrive, in the stored next lane `successor`. There the
+/// other end sees *peer closed*.
 fn close_in_transit(((_, side), successor): ((u32, usize), Successor)) {
     let Successor { arena, name, link, close, .. } = successor;
     if let Some(lane) = Lane::in_arena(&arena, name.upright(), name.side_from(side), link, Some(Link::own())) {
@@ -512,12 +511,11 @@ pub(crate) struct Made {
     /// The descriptor of the arena's memory, to be sent with an announcement. `None` for a private arena, and once the
     /// arena was announced to both its processes.
     pub(crate) fd: Option<OwnedFd>,
-    /// For the first and the second of the two processes that use the arena: whether the arena was announced to that
-    /// process.
+    /// For the first and the second process of the arena: whether the arena was announced to the process.
     pub(crate) announced: [bool; 2],
-    /// The number of lane slots that a lane has used so far. The slots from this index on were never used.
+    /// The number of lane slots used so far. The slots from this index on were never used.
     unused: u32,
-    /// The number of lanes that were made in the arena.
+    /// The number of lanes made in the arena so far.
     made: u64,
 }
 
@@ -563,8 +561,8 @@ impl Made {
         Arc::strong_count(&self.arena) > 1 || !unpoisoned(&self.arena.successors).is_empty()
     }
 
-    /// Returns the packet for announcing that no more lanes are taken from this arena. Returns `None` if none is
-    /// needed: the processes of an arena with one lane forget the arena by themselves.
+    /// Returns the packet that ends the making of lanes in this arena. Returns `None` if none is needed: the processes
+    /// of an arena with one lane forget the arena by themselves.
     pub(crate) fn retirement(&self) -> Option<Packet> {
         (self.arena.lanes > 1).then_some(Packet::Retire { number: self.arena.number, lanes: self.made })
     }
@@ -597,9 +595,10 @@ pub(crate) struct Maker {
     /// The lanes in arenas that are not private, with each lane in use at the maker's last check. The lane checked or
     /// taken longest ago is in front.
     lent: VecDeque<Lent>,
-    /// The introduction by which this process connected the two processes of the lanes; `None` if there was none.
+    /// The introduction by which this process connected the two processes of the lanes; `None` if the two needed no
+    /// introduction.
     pub(crate) introduction: Option<Introduction>,
-    /// Whether this maker has forgotten its arenas before, because the maker was seldom used.
+    /// Whether this maker, seldom used, has forgotten its arenas before.
     pub(crate) has_forgotten: bool,
 }
 
@@ -615,7 +614,7 @@ struct Lent {
 /// An introduction: a socket by which this process connects two other processes without a link.
 pub(crate) struct Introduction {
     pub(crate) number: u64,
-    /// The two ends of the introduction's socket, one for each process; `None` once that end was sent.
+    /// The two ends of the introduction's socket, one for each process; `None` once sent.
     pub(crate) sockets: [Option<OwnedFd>; 2],
 }
 

@@ -27,17 +27,17 @@ use crate::quota::{Amounts, Charge, OverLimit, Resource};
 use crate::shm::{Shareable, sizes_of_lanes};
 use crate::sync::unpoisoned;
 
-/// A lane that this process has made: its arena, its name, and the links over which its two processes were told of it.
+/// A lane made by this process: the arena, the name, and the links over which the arena was announced to the two
+/// processes of the lane.
 pub(crate) type NewLane = (Arc<Arena>, Name, [Weak<Link>; 2]);
 
 /// The most arenas that the peer of one link can make this process remember, and also the most introduced processes. A
-/// peer that announces more of either is a bad peer. The kernel allows a process some 65,000 mappings, and other peers
-/// need some.
+/// peer that announces more is a bad peer. The kernel allows a process some 65,000 mappings, and other peers need some.
 const MOST: usize = 1 << 13;
 
 /// The number of introduced processes of one link beyond which this process looks for ended processes. After a look,
-/// the next look comes at twice the number of remaining processes, plus this number. So a look costs little for each
-/// introduction, and sockets to processes that have ended do not accumulate.
+/// the next look comes at twice the number of remaining processes, plus `LOOK_AFTER`. So a look costs little for each
+/// introduction, and sockets to ended processes do not accumulate.
 const LOOK_AFTER: usize = 16;
 
 /// The value of [`LaneDirectory::left_at_look`] while a look is about to begin: no number of introductions causes
@@ -49,8 +49,8 @@ struct Found {
     /// The link to the process that holds the other end of the lane.
     link: InUse,
     arena: Arc<Arena>,
-    /// Whether the search has marked the end as held by this process. `false` if this process has or had that end
-    /// already, and if the search was not to mark the end.
+    /// Whether the search has marked the end as held by this process. `false` if this process has or had the end
+    /// already, or if the search was not to mark the end.
     is_held: bool,
 }
 
@@ -59,8 +59,8 @@ struct Found {
 enum Fit {
     /// All announcements.
     Any,
-    /// Only announcements by which the other end of the lane can be where they say: an announcement for a third process
-    /// is left out if the other end came here by that announcement.
+    /// Only announcements that can be true of the other end: an announcement for a third process is left out if the
+    /// other end came to this process by that announcement.
     OtherElsewhere,
 }
 
@@ -82,7 +82,7 @@ struct Known {
     /// The number of ends in lanes of the arena that this process has looked up, or that never come.
     found: u64,
     /// The number of looked-up ends after which this process forgets the arena. `None` as long as the maker of the
-    /// arena may take further lanes from it.
+    /// arena may take further lanes.
     in_all: Option<u64>,
 }
 
@@ -100,7 +100,7 @@ impl Known {
         self.in_all.is_some_and(|ends| self.found >= ends)
     }
 
-    /// Returns the arena, which the peer of `link` has announced; maps its memory now, if the memory is not mapped yet.
+    /// Returns the arena announced by the peer of `link`; maps the memory now, if not mapped yet.
     ///
     /// For an end that is closed (`over_limit` is [`OverLimit::Exceed`]), the memory is mapped even over a limit of the
     /// peer, unless the arena is larger than an honest process makes. It is then mapped only for as long as the
@@ -164,8 +164,8 @@ impl Claim {
 }
 
 /// The key of an announcement: the number in the packet, and the number of the link over which the packet was received.
-/// A peer may announce one number over two links: if it does not know yet that both lead to this process, it introduces
-/// this process to itself, and announces an arena for the two halves of that introduction.
+/// A peer may announce one number over two links: if the peer does not know yet that both links lead to this process,
+/// the peer introduces this process to itself, and announces an arena for both halves of the introduction.
 type Announced = (u64, u64);
 
 /// All announcements of the peer of one link: arenas and introduced processes. Announcements about a process that has
@@ -185,15 +185,15 @@ pub(crate) struct Announcements {
 const LISTENED_TO: usize = 1024;
 
 thread_local! {
-    /// The links still to be dropped by this thread, because the announcements with these links were dropped.
+    /// Links still to be dropped by this thread, because their announcements were dropped.
     static GOING: InTurn<Arc<Link>> = const { InTurn::new() };
     /// The number of links, in a chain dropped by this thread, from which the remaining packets may still be received.
     /// Starts at [`LISTENED_TO`] and counts down.
     static TO_LISTEN_TO: Cell<usize> = const { Cell::new(0) };
 }
 
-/// Returns whether a link that is being dropped may receive its remaining packets first. For a link of a chain each
-/// `true` takes one from the limit of that chain, [`LISTENED_TO`].
+/// Returns whether a link that is being dropped may receive its remaining packets first. In a chain of links, each
+/// `true` uses up one of the chain's [`LISTENED_TO`].
 pub(crate) fn may_drain() -> bool {
     let count = |left: &Cell<usize>| left.replace(left.get().saturating_sub(1)) > 0;
     match InTurn::is_at_it(&GOING) {
@@ -216,7 +216,7 @@ impl Drop for Announcements {
     }
 }
 
-/// Drops these links one after the other. None is dropped from within the destructor of another link.
+/// Drops the links one after the other, none from within the destructor of another link.
 pub(crate) fn let_go(links: Vec<Arc<Link>>) {
     if !links.is_empty() {
         InTurn::let_go(&GOING, links, || TO_LISTEN_TO.set(LISTENED_TO), drop);
@@ -241,8 +241,8 @@ impl Announcements {
         }
     }
 
-    /// Returns whether these announcements may keep a link open other than the link of the announcements. They may if
-    /// they hold a link, or an arena for lanes with both ends in this process.
+    /// Returns whether these announcements may keep a link open besides their own link. So do announcements with a
+    /// link, or with an arena for lanes with both ends in this process.
     pub(crate) fn has_references(&self) -> bool {
         let local = || self.arenas.values().any(|known| matches!(known.with, With::Us));
         let mut leads = false;
@@ -256,8 +256,8 @@ impl Announcements {
         local.filter_map(Known::arena).cloned().collect()
     }
 
-    /// Discards all entries of the announced arenas for ends in transit to this process, because these ends will not
-    /// arrive. Does so only in arenas whose lanes have both ends in this process.
+    /// Discards all entries of the announced arenas for ends in transit to this process, because the ends will not
+    /// arrive. Concerns only arenas for lanes with both ends in this process.
     pub(crate) fn nobody_comes(&self) {
         for known in self.arenas.values() {
             if let (With::Us, Some(arena)) = (&known.with, known.arena()) {
@@ -266,8 +266,8 @@ impl Announcements {
         }
     }
 
-    /// Adds `announcements`, which were received over another link to the same process, to these announcements. An
-    /// added announcement replaces a present one with the same key. Returns the replaced announcements.
+    /// Adds `announcements`, received over another link to the same process, to these announcements. An added
+    /// announcement replaces a present announcement with the same key. Returns the replaced announcements.
     pub(crate) fn take_over(&mut self, mut announcements: Self) -> Self {
         let mut left = Self::default();
         for (key, arena) in std::mem::take(&mut announcements.arenas) {
@@ -290,12 +290,11 @@ pub(crate) struct LaneDirectory {
     /// maker is stored with the newer of its two links.
     makers: Mutex<HashMap<u64, Maker>>,
     /// Whether announcements over this link were taken away, because nothing in use reaches the link, or because too
-    /// many introduced processes have ended. An announcement that was unread then may refer to one of those that are
-    /// gone.
+    /// many introduced processes have ended. A packet that was unread at that time may refer to a lost announcement.
     has_lost_announcements: AtomicBool,
     /// The announcements that were replaced or used up while the link was being dropped: forgotten with the others.
     replaced: Mutex<Vec<Announcements>>,
-    /// The number of introduced processes that were left at the last look for those that have ended; 0 before the first
+    /// The number of introduced processes that remained after the last look for ended processes; 0 before the first
     /// look, and [`LOOKING`] while a look is about to begin.
     left_at_look: AtomicUsize,
 }
@@ -337,8 +336,8 @@ impl Directory for LaneDirectory {
     }
 
     fn end_use(&self, link: &Link, is_counted: bool) {
-        // Otherwise nothing else depends on whether this link is open. As long as another link to the same process is
-        // in use, everything that the process has announced is retained.
+        // If this link was not counted, no other link depends on whether this link is open. As long as another link to
+        // the same process is in use, everything announced by the process is retained.
         let siblings = link.siblings();
         let is_retained = || siblings.iter().any(|link| link.is_used());
         let has_announced = || siblings.iter().any(|link| !link.announcements().is_empty());
@@ -353,12 +352,12 @@ impl Directory for LaneDirectory {
     }
 
     fn end(&self, link: &Link) {
-        // The other announcements are of arenas for the peer and this process alone. The peer refers to such arenas
-        // over this link only. So closing the link of an ordinary peer looks at no link of another peer.
+        // Announcements without references are of arenas for the peer and this process alone. The peer refers to such
+        // arenas over this link only. So closing the link of an ordinary peer looks at no link of another peer.
         let has_references = unpoisoned(&self.announcements).has_references();
         if has_references {
-            // A link to the same process may not be known as such yet, because nothing was received from it. The
-            // announcements stay in this directory meanwhile: a thread that receives may need them.
+            // Another link may lead to the same process without this process knowing, because nothing was received over
+            // that link yet. The announcements stay in this directory meanwhile: a receiving thread may need them.
             peers::drain_all();
             super::retention::pass_on(link);
         }
@@ -369,9 +368,9 @@ impl Directory for LaneDirectory {
 }
 
 impl LaneDirectory {
-    /// Forgets this process's arenas for the peer of the link, which is being dropped, and other processes; tells the
-    /// other processes so. They need no more lanes to that peer from here, and forget the arenas once they have their
-    /// ends.
+    /// Forgets this process's arenas for the peer of the dropped link and other processes, and tells the other
+    /// processes. The other processes need no more lanes from this process to that peer, and forget the arenas once
+    /// their ends have arrived.
     fn retire_arenas(&self) {
         let makers = std::mem::take(&mut *unpoisoned(&self.makers));
         let mut others = Vec::new();
@@ -418,7 +417,7 @@ impl LaneDirectory {
         Ok(replaced)
     }
 
-    /// Stores the arena of `claim`, whose memory is `attachment`; `with` names the holder of the other ends of its
+    /// Stores the arena of `claim` with the memory `attachment`; `with` says which process holds the other ends of the
     /// lanes. Returns the replaced announcement.
     fn learn_arena(
         &self,
@@ -481,16 +480,15 @@ impl LaneDirectory {
         }
     }
 
-    /// Notes that the maker of the arena with this number, announced over `link`, takes no more lanes from the arena,
-    /// and has named `lanes` there. Forgets the arena, if this process has looked up its ends in all these lanes. Does
+    /// Notes that the maker of the arena `number`, announced over `link`, takes no more lanes from the arena, and has
+    /// named `lanes` lanes so far. Forgets the arena, if this process has looked up its ends in all these lanes. Does
     /// nothing if the arena is not known.
     fn learn_retirement(&self, link: &Link, number: u64, lanes: u64) {
         self.update(link, number, |known| known.in_all = Some(known.ends_in(lanes)));
     }
 
-    /// Notes that an end in a lane of the arena with this number, announced over `link`, never comes, as if this
-    /// process had looked the end up. Forgets the arena, if this process has looked up all of its ends now. Does
-    /// nothing if the arena is not known.
+    /// Notes that an end in a lane of the arena `number`, announced over `link`, never comes: counts the end as looked
+    /// up. Forgets the arena, if this process has now looked up all ends. Does nothing if the arena is not known.
     fn learn_absence(&self, link: &Link, number: u64) {
         self.update(link, number, |known| known.found += 1);
     }
@@ -539,8 +537,8 @@ impl LaneDirectory {
     }
 }
 
-/// Tells the peer of `link` that an end in a lane of the arena with this number, which this process has announced over
-/// the link, never comes. Does nothing on the link of this process to itself, and if the peer does not count such ends.
+/// Tells the peer of `link` that an end in a lane of the arena `number`, announced by this process over the link, never
+/// comes. Does nothing on the link of this process to itself, and if the peer does not count such ends.
 pub(super) fn tell_absence(link: &Link, number: u64) {
     if !link.is_local() && link.knows(COUNTS_ABSENT_ENDS) {
         link.send_sooner_or_later(Packet::Absent { number });
@@ -563,13 +561,13 @@ fn of_lanes(directory: &dyn Directory) -> &LaneDirectory {
 
 impl Link {
     /// Returns the link of this process to itself, for channels with both ends in this process. All calls return the
-    /// same link; the first creates it.
+    /// same link, created by the first call.
     pub(crate) fn own() -> InUse {
         static OWN: PerProcess<OnceLock<Arc<Link>>> = PerProcess::new(OnceLock::new);
         OWN.get().get_or_init(|| Self::local(Arc::<LaneDirectory>::default())).in_use()
     }
 
-    /// Returns the state of lanes of this link.
+    /// Returns the state of the lanes for this link.
     fn lane_directory(&self) -> &LaneDirectory {
         of_lanes(self.directory())
     }
@@ -581,9 +579,9 @@ impl Link {
         self.find_announced(|announcements| announcements.introduced.get(&(number, self.number())).cloned())
     }
 
-    /// Returns the result of `find` for the announcements over this link, or over another link to the same peer that
-    /// may have taken them over. Such a link may be being dropped: then its announcements are looked at too. So this
-    /// search waits for no thread that drops a link. Such a thread may wait for the caller, the leader of this link.
+    /// Returns the result of `find` for the announcements over this link, or over another link to the same peer, to
+    /// which announcements may have moved. If such a link is being dropped, `find` sees its announcements too. So the
+    /// search waits for no thread that drops a link; such a thread may wait for the caller, the leader of this link.
     fn find_announced<T>(&self, find: impl Fn(&Announcements) -> Option<T>) -> Option<T> {
         let of_link = |link: &Self| find(&link.announcements());
         let of_dropped = |directory: &dyn Directory| find(&unpoisoned(&of_lanes(directory).announcements));
@@ -598,10 +596,10 @@ impl Link {
         }
     }
 
-    /// Returns the link to the process that the peer introduced over this link under the number `number`, as
-    /// [`introduced`](Self::introduced) does. If that process has ended, and this process has closed the link to it,
-    /// creates a link over a socket that has hung up already. So the end that the peer is about to send gets the
-    /// messages that the ended process had sent, and then finds its peer gone.
+    /// Returns the link to the process introduced by the peer over this link under the number `number`, like
+    /// [`introduced`](Self::introduced). If the process has ended and this process has closed the link, creates a link
+    /// over a socket that has hung up already. So the end that the peer is about to send gets the messages of the ended
+    /// process, and then *peer closed*.
     fn introduced_or_ended(&self, number: u64) -> Result<Option<Arc<Self>>, Error> {
         let key = (number, self.number());
         if let Some(link) = self.introduced(number) {
@@ -618,8 +616,8 @@ impl Link {
         Ok(Some(Arc::clone(&link)))
     }
 
-    /// Closes the links to those processes introduced over this link that have ended and that this process uses no
-    /// more, and notes that the processes have ended. Does nothing for a link whose packets cannot be received now.
+    /// Closes the links to processes that were introduced over this link, have ended, and are not used by this process
+    /// any more; notes that the processes have ended. Does nothing for a link whose packets cannot be received now.
     fn close_links_to_ended(&self) {
         let read_all = |link: &Self| !link.fetch(|_| None::<()>).is_err_and(Error::passes);
         let introduced = self.announcements().introduced.clone();
@@ -632,7 +630,7 @@ impl Link {
         let turn = uses::hold();
         let mut announcements = self.announcements();
         for (key, link) in ended.into_iter().filter(|(_, link)| are_known && link.uses() == 0) {
-            // Another link may have replaced this one. What is removed here is dropped later, without the lock.
+            // Another link may have replaced `link` under this key. Removed links are dropped later, without the lock.
             if announcements.introduced.get(key).is_some_and(|known| Arc::ptr_eq(known, link)) {
                 announcements.introduced.remove(key);
                 announcements.ended.insert(*key, ClaimedProcess::of(link.process()));
@@ -666,7 +664,7 @@ impl Link {
 
     /// Takes the announcements of the peer away from this link, because nothing in use reaches the link.
     pub(crate) fn lose_announcements(&self) -> Announcements {
-        // Set first: a thread that misses an announcement finds this set.
+        // Set first: a thread that misses an announcement then finds the flag set.
         self.lane_directory().has_lost_announcements.store(true, Ordering::Release);
         std::mem::take(&mut *self.announcements())
     }
@@ -679,7 +677,8 @@ impl Link {
     /// Creates the link to a process introduced by this link's peer, over the received `socket`. `claim` is the peer's
     /// description of the process. Sends the handshake on the new link, now or before any other packet.
     fn introduced_over(&self, socket: OwnedFd, claim: ClaimedProcess) -> Result<InUse, Error> {
-        // The name is obtained first: a link that is dropped is closed for good, but this call may be tried again.
+        // The name is obtained first, because it may fail: a dropped link is closed for good, but this call may be
+        // tried again.
         let name = peers::own_name()?;
         let link = Self::over(socket, self.ledger().memory().unwrap_or(usize::MAX), Arc::<LaneDirectory>::default())?;
         link.was_introduced(self, claim);
@@ -842,8 +841,8 @@ impl Link {
         Ok((arena, name, told))
     }
 
-    /// Forgets the arenas that this process has made for the peers of this link and of the link with the number `old`,
-    /// and tells them so.
+    /// Forgets the arenas made by this process for the peers of this link and of the link with the number `old`, and
+    /// tells both peers.
     fn forget_arenas_with(&self, old: u64) {
         let mut makers = unpoisoned(&self.lane_directory().makers);
         let Some(maker) = makers.get_mut(&old) else { return };
@@ -858,9 +857,9 @@ impl Link {
 
 /// The makers used last by this process. These makers keep their arenas, for further lanes.
 ///
-/// Otherwise a process that introduces many others to each other would keep a mapping for each pair. So the first lane
-/// between two other processes has an arena of its own, which the two processes alone keep. A maker outside of this
-/// list forgets its arenas, unless a lane of the arenas is in this process.
+/// Without this list, a process that introduces many others to each other would keep a mapping for each pair. So the
+/// first lane between two other processes has an arena of its own, kept by the two processes alone. A maker outside of
+/// the list forgets its arenas, unless a lane of the arenas is in this process.
 mod recent {
     use std::collections::VecDeque;
 
@@ -880,8 +879,8 @@ mod recent {
         unpoisoned(makers()).contains(&[young.number(), old.number()])
     }
 
-    /// Notes that a lane was made between the peers of these two links. The maker unused for the longest time forgets
-    /// its arenas. The caller holds no lock.
+    /// Notes that a lane was made between the peers of two links. The maker unused for the longest time forgets its
+    /// arenas. The caller holds no lock.
     pub(super) fn note(young: &Link, old: &Link) {
         let maker = [young.number(), old.number()];
         let mut makers = unpoisoned(makers());

@@ -1,5 +1,5 @@
-//! What is kept for ends in transit: ends in this process that the program cannot reach. Such an end lies in a message
-//! to an end in transit, or in a message to another end of this kind.
+//! The record of ends in this process that the program cannot reach: ends in a message to an end in transit, or in a
+//! message to another such end.
 //!
 //! If the end in transit never arrives, links used by such ends are retained for nothing. So
 //! [`crate::lane::retention`], which looks for closable links, asks this module for these links.
@@ -57,7 +57,7 @@ impl EndsInTransit {
         self.slots.len() + self.ends.len() + self.lanes.len()
     }
 
-    /// Finds the links and lanes used by these ends. Also follows the ends in their messages, and so on.
+    /// Finds the links and lanes used by the given ends, by the ends in their messages, and so on.
     pub(crate) fn of(ends: impl IntoIterator<Item = Arc<dyn LaneUser>>) -> Self {
         let (mut found, mut seen) = (Self::default(), Seen::default());
         found.add_ends(ends, &mut seen);

@@ -1,9 +1,9 @@
 //! The mailbox: the handles, values and memory of messages within this process, until their receivers take them. The
 //! ring holds only the records.
 //!
-//! A message to an end in this process needs no socket. Its handles or its value, and its memory, lie here until the
-//! receiver takes them. Each entry is filed under the token of the ring. That token belongs to this process alone, and
-//! nothing from another process is filed here.
+//! A message to an end in this process needs no socket. The handles or the value, and the memory of the message are
+//! here until the receiver takes them. Each entry is filed under the token of the ring. Only this process knows the
+//! token, and nothing from another process is filed here.
 
 use std::any::Any;
 use std::collections::btree_map::Entry;
@@ -22,7 +22,7 @@ use crate::sync::unpoisoned;
 
 /// The handles of one message within this process, or the value of the message, until the receiver takes the message.
 pub(crate) trait Parcel: Any + Debug + Send {
-    /// Returns the number of handles that the record of the message counts. An object counts as one.
+    /// Returns the number of handles in the record of the message. An object counts as one handle.
     fn len(&self) -> usize;
 
     /// Returns whether the message is an object (a value).
@@ -34,8 +34,8 @@ pub(crate) trait Parcel: Any + Debug + Send {
     /// Returns the channel ends among the handles.
     fn ends(&self) -> Vec<Arc<dyn LaneUser>>;
 
-    /// Closes the handles, which the receiver will not take. The caller must hold no lock: channel ends may be among
-    /// them.
+    /// Closes the handles, which the receiver will not take. The caller must hold no lock: some handles may be channel
+    /// ends.
     fn close(self: Box<Self>);
 }
 
@@ -48,10 +48,10 @@ pub(crate) struct Left {
     /// Whether the record of the message has not been committed yet. The sending thread takes the parcel back if it
     /// cannot commit the message.
     is_uncommitted: bool,
-    /// The tokens of the rings within this process that the channel ends in the parcel read.
+    /// The tokens of the rings within this process that are read by channel ends in the parcel.
     read_by_ends: Vec<u128>,
-    /// The retention mark for channel ends in the parcel; `None` if there are none. The channel ends may lie in the
-    /// mailbox until the end that receives them arrives in this process.
+    /// The retention mark for channel ends in the parcel; `None` if there are none. Such ends may stay in the mailbox
+    /// until the receiving end arrives in this process.
     _in_transit: Option<InTransit>,
 }
 
@@ -61,13 +61,13 @@ pub(crate) struct Mailbox {
     /// The parcels, by the token of the ring and the number of the message.
     parcels: BTreeMap<(u128, u64), Left>,
     memories: BTreeMap<MemoryKey, Arc<Mapping>>,
-    /// For each channel end in a parcel that reads a ring within this process, by the token of the ring: the token of
-    /// the ring whose parcel holds the end.
+    /// Where channel ends in parcels are. The key is the token of the ring within this process that the end reads; the
+    /// value is the token of the ring whose parcel holds the end.
     places: HashMap<u128, u128, BuildHasherDefault<TokenHasher>>,
     /// For each end that will go on in another ring within this process, by the token of that ring: the token of the
     /// ring that the end reads before.
     earlier: HashMap<u128, u128, BuildHasherDefault<TokenHasher>>,
-    /// The sizes of the values that lie here in committed messages.
+    /// The sizes of the values in committed messages.
     sizes: Sizes,
 }
 
@@ -96,8 +96,8 @@ impl Hasher for TokenHasher {
 struct Sizes {
     /// The token of one ring with values, or of the last ring with values; 0 before the first.
     ring: u128,
-    /// The total for `ring`. This total lies outside the map, so that sending and receiving one value after the other
-    /// allocates nothing.
+    /// The total for `ring`, outside the map, so that sending and receiving one value after the other allocates
+    /// nothing.
     total: Total,
     /// The totals for the other rings with values, by the token of the ring.
     others: BTreeMap<u128, Total>,
@@ -215,8 +215,8 @@ pub(crate) fn mailbox() -> MutexGuard<'static, Mailbox> {
     unpoisoned(MAILBOX.get())
 }
 
-/// Drops everything in the mailbox for the rings with these tokens, because no end will receive from these rings.
-/// Parcels of messages that are not [committed](Mailbox::committed) yet stay.
+/// Drops all entries for the rings with these tokens, because no end will receive from these rings. Parcels of messages
+/// that are not [committed](Mailbox::committed) yet stay.
 pub(crate) fn discard(tokens: RangeInclusive<u128>) {
     let left = mailbox().retract(tokens);
     for Left { parcel, .. } in left {
@@ -272,8 +272,8 @@ impl Mailbox {
         old
     }
 
-    /// Returns whether a message to the ring with this token would lie, directly or through other messages, in a
-    /// message for an end that reads one of `rings`.
+    /// Returns whether a message to the ring with this token would be, directly or through other messages, in a message
+    /// for an end that reads one of `rings`.
     ///
     /// If such an end is sent in the message, no end is left to receive the message or the sent end: the two would hold
     /// each other for ever.

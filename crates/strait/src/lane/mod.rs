@@ -1,4 +1,4 @@
-//! Lanes: the shared memory that carries one channel between the processes of its ends.
+//! Lanes. A lane is the shared memory that carries one channel between the processes of its ends.
 //!
 //! A lane has two rings, one for each direction. [Arenas](arena) hold many lanes. When an end moves to another process,
 //! its channel goes on in a new lane. A mark at the end of a ring names the new lane, and each direction of an end
@@ -51,13 +51,12 @@ impl Name {
     /// index of a lane slot needs this bit.
     const FLIPPED: u32 = 1 << 31;
 
-    /// Returns this lane name with [`Self::FLIPPED`] inverted, the flag for an end that changes sides in this lane.
+    /// Returns the lane name with [`Self::FLIPPED`] inverted, the flag for an end that changes sides in the named lane.
     pub(crate) fn flipped(self) -> Self {
         Self { slot: self.slot ^ Self::FLIPPED, ..self }
     }
 
-    /// Returns this lane name without the flag for an end that changes sides, so that two names of one lane compare
-    /// equal.
+    /// Returns the lane name without [`Self::FLIPPED`], so that two names of one lane compare equal.
     pub(crate) fn upright(self) -> Self {
         Self { slot: self.slot & !Self::FLIPPED, ..self }
     }
@@ -97,7 +96,7 @@ enum LaneLocation {
     Halves(Box<Halves>),
 }
 
-/// The two rings of the first lane of a link. Each of the two processes created the ring that this process writes.
+/// The two rings of the first lane of a link. Each process created its outgoing ring.
 struct Halves {
     out: RingMemory,
     token: u128,
@@ -105,10 +104,10 @@ struct Halves {
     inward: OnceLock<(RingMemory, u128)>,
 }
 
-/// A lane (the shared memory that carries one channel over one link), seen from one of its two ends.
+/// A lane (the shared memory that carries one channel over one link), seen from one end.
 pub(crate) struct Lane {
     location: LaneLocation,
-    /// The side of this end, 0 or 1: also the number of the ring that this end writes. Also holds the flags [`GONE`],
+    /// The side of this end, 0 or 1: also the number of this end's outgoing ring. Also holds the flags [`GONE`],
     /// [`LINGERING`], [`CLOSING`], [`MOVING`], [`IS_READ`], and those of [`Absent`].
     side: AtomicU8,
     /// The number of unused lanes in a row, including this lane: lanes where this end has sent and received no message.
@@ -127,14 +126,14 @@ pub(crate) struct Lane {
     abandoned: AtomicBool,
     /// Whether the transfer of the other end into this lane was cancelled. If so, the source still holds the other end.
     cancelled: AtomicBool,
-    /// The next lane, in which this end goes on; empty if the next lane is not known yet. Set by the first direction of
-    /// this end (sending or receiving) to reach its mark.
+    /// The next lane, in which this end goes on; empty while unknown. Set by the first direction of this end (sending
+    /// or receiving) to reach its mark.
     next: OnceLock<Arc<Lane>>,
     /// A lock held by a direction of this end while looking up the next lane. Without this lock, both directions might
     /// look the lane up; but the memory of a lane with an arena of its own can be looked up only once.
     finding: Mutex<()>,
-    /// For a lane that this process has made: the links over which the process of the other end, and the process to
-    /// which this end goes, were told of the lane's arena.
+    /// For a lane made by this process: the links over which the lane's arena was announced. The first link leads to
+    /// the process of the other end, the second to the destination of this end.
     told: Option<Box<[Weak<Link>; 2]>>,
 }
 
@@ -182,8 +181,8 @@ impl Lane {
         Some(Self::new(location, side, link, source))
     }
 
-    /// Returns this lane, which this process has just made, with the links over which its two processes were told of
-    /// it: the process of the other end, and the process to which this end goes.
+    /// Returns this lane, just made by this process, with the links over which the lane's arena was announced: to the
+    /// process of the other end, and to the destination of this end.
     pub(crate) fn announced_over(mut self, told: [Weak<Link>; 2]) -> Self {
         self.told = Some(Box::new(told));
         self
@@ -219,7 +218,7 @@ impl Lane {
         let cells = usize::try_from(open.cells).ok().filter(|cells| *cells <= MAX_CELLS);
         let memory = cells.and_then(|cells| LaneMemory::new(&open.ring, 0, cells));
         let ring = memory.ok_or(Error::BadPeer("a ring of impossible size"))?.ring(0);
-        // One end must be side 0, and both ends must agree on it: the tokens decide.
+        // Exactly one end must be side 0: both ends decide by the same tokens.
         self.side.fetch_or(u8::from(halves.token > open.token), Ordering::Relaxed);
         let _ = halves.inward.set((ring, open.token));
         Ok(())
@@ -367,7 +366,7 @@ impl Lane {
         self.abandoned.load(Ordering::Relaxed)
     }
 
-    /// Abandons the pending transfer into this lane, as this end does when it notices that the source is dead. Only for
+    /// Abandons the pending transfer into this lane, as if this end had noticed the death of the source. Only for
     /// tests.
     #[cfg(test)]
     pub(crate) fn give_up(&self) {
@@ -415,8 +414,8 @@ impl Lane {
         if self.current_link().is_down() { self.current_link().reason() } else { Error::PeerClosed }
     }
 
-    /// Records this end as in transit from now on, with this process as the source of the transfer: in this `Lane`, and
-    /// for other processes in the lane's shared memory.
+    /// Records this end as in transit from now on, with this process as the source: in this `Lane`, and for other
+    /// processes in the lane's shared memory.
     pub(crate) fn set_moving(&self) {
         self.side.fetch_or(MOVING, Ordering::Relaxed);
         if let Some(memory) = self.memory() {
@@ -428,7 +427,7 @@ impl Lane {
         self.side.load(Ordering::Relaxed) & MOVING != 0
     }
 
-    /// Hands this end over to its destination, because the message with this end was committed. This process no longer
+    /// Hands this end over to its destination, because the message with the end was committed. This process no longer
     /// holds the end. From now on the other end has the destination as its peer.
     pub(crate) fn hand_over(&self) {
         if let LaneLocation::Slot { arena, slot, usage } = &self.location {
@@ -436,14 +435,14 @@ impl Lane {
             pass_by(arena.leave(*slot, self.side()), self.side(), Done::ByOthers);
             self.end_move(transfer_word::hand_over::<RingMemory>);
             if self.link.is_local() {
-                // The other end waits until this end is handed over, unless a peer wrote into its transfer word.
+                // The other end waits for the handover of this end, unless a peer wrote into the transfer word.
                 discard_local(arena, *slot, *usage, self.side());
             }
         }
         self.side.fetch_or(GONE, Ordering::Relaxed);
     }
 
-    /// Cancels the transfer of this end, because the message with this end could not be sent. This process keeps the
+    /// Cancels the transfer of this end, because the message with the end could not be sent. This process keeps the
     /// end, and is the peer of the other end again.
     pub(crate) fn cancel_transfer(&self) {
         self.end_move(transfer_word::cancel::<RingMemory>);
@@ -451,9 +450,9 @@ impl Lane {
         self.tell_absence(Absent::This);
     }
 
-    /// Joins two channels that are being fused: hands the two ends of this new lane to the processes of the two far
-    /// ends. The lane was announced to both. `other` is this lane seen from the other end. This process then holds
-    /// neither end.
+    /// Completes a fuse: hands the two ends of this new lane over to the processes of the two far ends. The lane's
+    /// arena was announced to both processes. `other` is this lane seen from the other end. Afterwards this process
+    /// holds neither end.
     pub(crate) fn hand_over_to_both(&self, other: &Self) {
         let Some(memory) = self.memory() else { return };
         fault::point("before two ends are handed to each other");
@@ -477,8 +476,8 @@ impl Lane {
         }
     }
 
-    /// Declares that the other end will never come to this new lane, because it is closed, and that it is done with the
-    /// lane. No other process would declare that, and the lane slot would never be free again.
+    /// Declares that the other end will never come to this new lane, because the other end is closed: marks the other
+    /// end as done with the lane. No other process would do so, and the lane slot would never be free again.
     pub(crate) fn other_never_comes(&self) {
         if let Some(memory) = self.memory() {
             memory.done(1 - self.side()).store(1, Ordering::SeqCst);
@@ -486,9 +485,9 @@ impl Lane {
         self.tell_absence(Absent::Other);
     }
 
-    /// Tells one of the two processes of this lane, which this process has made, that its end never comes. That process
-    /// then does not wait for the end to forget the arena. Does nothing at a second call, and for a lane of another
-    /// maker.
+    /// Tells a process that its end of this lane never comes. `which` selects the process: that of the other end, or
+    /// the destination of this end. The process then forgets the arena without waiting for the end. Does nothing at a
+    /// second call, and for a lane that another process made.
     pub(crate) fn tell_absence(&self, which: Absent) {
         let (flag, index) = match which {
             Absent::Other => (OTHER_IS_ABSENT, 0),
@@ -503,14 +502,14 @@ impl Lane {
         }
     }
 
-    /// Marks this end as not held by this process any more. Dropping this `Lane` then does not declare that the end is
-    /// done with the lane.
+    /// Marks this end as not held by this process any more. Dropping this `Lane` then does not declare the end done
+    /// with the lane.
     pub(crate) fn disown(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);
     }
 
-    /// Wakes the other end if one of its two sleep words (for messages and for room) says that only the source of the
-    /// transfer can wake it. This process is the source.
+    /// Wakes the other end if one of its two sleep words (for messages and for room) shows a relayed sleeper, which
+    /// only the source of the transfer, this process, can wake.
     fn wake_relayed(&self, memory: LaneMemory<'_>) {
         for word in [memory.sleeping(self.side()), memory.waiting(1 - self.side())] {
             let how = transfer_word::take_sleeper_if_relayed(word);
@@ -519,7 +518,7 @@ impl Lane {
     }
 
     /// Calls `step` with the lane's transfer word; `step` writes the outcome of this end's transfer. Then wakes the
-    /// other end if only the source of the transfer, this process, can wake it.
+    /// other end if its sleeper is relayed: only the source of the transfer, this process, can wake a relayed sleeper.
     fn end_move(&self, step: impl FnOnce(&AtomicU32) -> Option<TransferState>) {
         let Some(memory) = self.memory() else { return };
         fault::point("before an end is handed over or its transfer is cancelled");
@@ -542,7 +541,7 @@ impl Lane {
         if self.is_moving() { ring::take_sleeper(word) } else { transfer_word::take_sleeper_unless_relayed(word) }
     }
 
-    /// Discards this new lane, which no record has named to an end that could come to it, and frees its lane slot.
+    /// Discards this new lane, to which no end can come, and frees the lane slot.
     pub(crate) fn unmake(&self) {
         self.side.fetch_or(GONE, Ordering::Relaxed);
         self.tell_absence(Absent::Other);
@@ -575,9 +574,9 @@ impl Lane {
         }
     }
 
-    /// Stores the lane `fresh` as the next lane of the other end, if the other end is in this process. This process has
-    /// created `fresh` to move this end; `link` is the link to the destination of the move. `close` closes the other
-    /// end in the next lane, if that end never arrives in this process.
+    /// Stores `fresh` as the next lane of the other end, if the other end is in this process. This process has created
+    /// `fresh` to move this end; `link` is the link to the destination. If the other end never arrives in this process,
+    /// `close` closes the other end in the next lane.
     pub(crate) fn store_successor(&self, fresh: &Lane, link: &InUse, close: fn(Lane)) {
         if let (LaneLocation::Slot { arena, slot, usage }, LaneLocation::Slot { arena: next, .. }) =
             (&self.location, &fresh.location)
@@ -617,7 +616,7 @@ impl Lane {
         }
     }
 
-    /// Returns whether the other end, which should be in this process, was closed or sent away. The other end then
+    /// Returns whether the other end, which should be in this process, was closed or sent away. If so, the other end
     /// never receives messages of this end in this lane.
     pub(crate) fn has_other_left(&self) -> bool {
         match &self.location {
@@ -655,7 +654,7 @@ impl Lane {
         }
     }
 
-    /// Returns the next lane, in which this end goes on. `name` is the lane's name in a mark that the peer wrote. The
+    /// Returns the next lane, in which this end goes on. `name` is the lane's name in a mark written by the peer. The
     /// first direction of the end to reach its mark looks the lane up; the other direction gets the same lane.
     ///
     /// # Errors
@@ -686,8 +685,8 @@ impl Lane {
         if is_that { Ok(next) } else { Err(Error::BadPeer("two marks of one end with different lanes")) }
     }
 
-    /// Reports the peer as a bad peer, if `error` is [`Error::BadPeer`] and `first` is `true`: this is the first error
-    /// of this end. Otherwise does nothing.
+    /// Reports the peer as a bad peer, if `error` is [`Error::BadPeer`] and is the `first` error of this end. Otherwise
+    /// does nothing.
     pub(crate) fn report_error(&self, first: bool, error: Error) {
         if let Error::BadPeer(reason) = error
             && first
@@ -711,7 +710,7 @@ impl Lane {
         lingers
     }
 
-    /// Notes that this end is being closed. From now on the messages in this lane and in the next lanes are taken only
+    /// Notes that this end is being closed. From now on, messages in this lane and in the next lanes are received only
     /// to close their attachments.
     pub(crate) fn set_closing(&self) {
         if !self.is_closing() {
@@ -724,8 +723,8 @@ impl Lane {
         self.side.load(Ordering::Relaxed) & CLOSING != 0
     }
 
-    /// Returns whether memory for this end is mapped even over a limit of the peer. It is if this end is being closed:
-    /// the memory is then unmapped soon.
+    /// Returns whether memory for this end is mapped even over a limit of the peer: only if this end is being closed,
+    /// because the memory is then unmapped soon.
     pub(crate) fn over_limit(&self) -> OverLimit {
         if self.is_closing() { OverLimit::Exceed } else { OverLimit::Refuse }
     }
@@ -737,7 +736,7 @@ impl Lane {
     }
 
     fn find_next(&self, name: Name) -> Result<Lane, Error> {
-        // The side of this end is known only then.
+        // The side of this end is known only once the lane is open.
         if !self.open()? {
             return Err(Error::BadPeer("a mark in a ring of a peer that sent no open packet"));
         }
@@ -776,12 +775,12 @@ const GONE: u8 = 2;
 /// the peer has received them.
 const LINGERING: u8 = 4;
 
-/// An end of a lane that this process has made, which never comes to the process that was told of the lane.
+/// An end, in a lane made by this process, that never comes to the process for which the lane was announced.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Absent {
     /// The other end.
     Other,
-    /// The end from which this process sees the lane.
+    /// The end from which this `Lane` sees the lane.
     This,
 }
 
@@ -789,10 +788,10 @@ pub(crate) enum Absent {
 const OTHER_IS_ABSENT: u8 = 16;
 const THIS_IS_ABSENT: u8 = 32;
 
-/// Flag in `Lane::side`: this end is being closed. Its messages are dropped.
+/// Flag in `Lane::side`: this end is being closed, and received messages are dropped.
 const CLOSING: u8 = 8;
 
-/// Flag in `Lane::side`: this process, as the source, has begun a transfer of this end, and has not cancelled it.
+/// Flag in `Lane::side`: this process, as the source, has begun a transfer of this end without cancelling the transfer.
 const MOVING: u8 = 64;
 
 /// Flag in `Lane::side`: this end has received everything from the other end in this lane, and nothing more can follow.
@@ -876,7 +875,8 @@ impl Drop for Lane {
             }
         }
         pass_by(successor, self.side(), Done::ByUs);
-        // Dropped one by one: if the other end moved often while this end was idle, the chain of next lanes is long.
+        // Drops the next lanes singly: if the other end moved often while this end was idle, the chain of next lanes is
+        // long.
         let mut next = self.next.take();
         while let Some(lane) = next {
             next = Arc::into_inner(lane).and_then(|mut lane| lane.next.take());

@@ -125,16 +125,16 @@ fn processes_of(links: &[Arc<Link>]) -> Vec<Option<Process>> {
     links.iter().map(|link| link.process()).collect()
 }
 
-/// Takes the announcements over all links that nothing in use reaches, and those over the dropped link `late`. Moves
-/// these announcements to a retained link to the same process, if there is one, and otherwise forgets them. The caller
-/// must hold neither a lock of a link nor the lock of the mailbox.
+/// Takes the announcements over all links that nothing in use reaches, and over the dropped link `late`. Moves the
+/// announcements to a retained link to the same process, if there is one, and otherwise forgets the announcements. The
+/// caller must hold neither a lock of a link nor the lock of the mailbox.
 ///
-/// Another link may lead to the same process without this process knowing it: its handshake is unread, or the packet
-/// that introduces it. Its peer may be about to refer to announcements that would be forgotten. So before announcements
-/// are forgotten, their link is shut down. Then everything unread is received, and the search is repeated. A peer that
-/// has another link to this process has sent its handshake there, and its introducer the packet that introduces it,
-/// before the peer could use it. A peer without a handshake by then finds the link shut down before referring to the
-/// announcements.
+/// Another link may lead to the same process without this process knowing, because the handshake on that link is
+/// unread, or the packet that introduces the link. The peer may be about to refer, over that link, to announcements
+/// that would be forgotten. So before announcements are forgotten, their link is shut down. Then everything unread is
+/// received, and the search is repeated. Before a peer can use another link to this process, the peer has sent its
+/// handshake there, and the introducer the packet of the introduction. A peer without a handshake by then finds the
+/// link shut down before referring to the announcements.
 fn collect(late: Option<&Link>) {
     let (turn, all) = (uses::hold(), peers::all_there_are());
     let processes = processes_of(&all);
@@ -165,7 +165,8 @@ fn heir<'a>(
 }
 
 /// Shuts down each link in `all` that is not `reachable` and whose announcements no other link would take over. Returns
-/// whether there is such a link among them, or whether the dropped link `late` is one, that leads to a known process.
+/// whether a link to a known process was shut down, or whether the dropped link `late` leads to a known process without
+/// another link to take over.
 fn shut_those_without_heir(
     all: &[Arc<Link>],
     processes: &[Option<Process>],

@@ -1,4 +1,4 @@
-//! Links: the connection between two processes: one socket for everything through the kernel.
+//! Links. A link is the connection between two processes: one socket for all communication through the kernel.
 //!
 //! Rings carry the messages. The link carries the [packets](packet) that bring memory and descriptors; a process always
 //! sends the packets of a record before committing the record. The link also carries wake-ups for threads that sleep in
@@ -6,7 +6,7 @@
 //!
 //! A thread that needs a packet receives all packets from the socket into the [inbox](inbox::Inbox). Only one thread
 //! receives at a time, the [leader](crate::wake::leader), which may sleep in `poll` meanwhile. If two threads received,
-//! one thread could take the wake-up packet of the other, which would sleep on in `poll`.
+//! one thread could take the wake-up packet for the other, and the other would sleep on in `poll`.
 
 mod handshake;
 mod in_flight;
@@ -55,12 +55,12 @@ use uses::{Directory, Uses};
 pub(crate) use uses::{InTransit, InUse};
 pub(crate) use wake_limiter::PAUSE;
 
-/// The link number of this process's link to itself. Links to other processes have higher numbers.
+/// The number of this process's link to itself. Links to other processes have higher numbers.
 const OWN_NUMBER: u64 = 0;
 
 pub(crate) struct Link {
-    /// The number of the link, unique in this process. Newer links have higher numbers; the link of this process to
-    /// itself has 0.
+    /// The number of the link, unique in the process: higher for a newer link, and 0 for the link of the process to
+    /// itself.
     number: u64,
     me: Weak<Self>,
     io: Box<dyn Io>,
@@ -70,7 +70,7 @@ pub(crate) struct Link {
     notifications: Notifications,
     ledger: Arc<Ledger>,
     in_flight: LinkInFlight,
-    /// The packets that could not be sent yet. The link sends them before any other packet.
+    /// The packets not sent yet. The link sends them before any other packet.
     unsent: Mutex<Unsent>,
     reader: Reader,
     life: Life,
@@ -104,13 +104,14 @@ impl Link {
     }
 
     /// Creates the link over `socket`, a connected socket, and sends nothing. `memory_limit` is the most memory, in
-    /// bytes, that this process maps for the link. `directory` is what the lanes keep with the link.
+    /// bytes, that this process maps for the link. `directory` is the state of the lanes for the link.
     pub(crate) fn over(socket: OwnedFd, memory_limit: usize, directory: Arc<dyn Directory>) -> Result<InUse, Error> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         credentials::ask(socket.as_fd(), true)?;
         crate::os::socket::receive_plainly(socket.as_fd());
         crate::os::close::look_up();
-        // Best effort: a listener's sockets are made without this, and others by another process.
+        // Best effort: the sockets of a listener are made without this option, and sockets from other processes may be,
+        // too.
         let _ = credentials::accept_rights(socket.as_fd(), true);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         let ledger = Ledger::new(Some(memory_limit));
@@ -119,10 +120,10 @@ impl Link {
         Ok(link)
     }
 
-    /// Creates the link over `socket` to a process that has connected to a listener, after its handshake was received.
+    /// Creates the link over `socket` to a process that has connected to a listener, after the handshake was received.
     /// `peer` is the process by the kernel's report; `name` and `features` come from the handshake. `memory_limit` is
-    /// the most memory, in bytes, that this process maps for the link. `directory` is the state of the lanes that
-    /// belongs to the link.
+    /// the most memory, in bytes, that this process maps for the link. `directory` is the state of the lanes for the
+    /// link.
     pub(crate) fn known(
         socket: OwnedFd,
         peer: Peer,
@@ -144,19 +145,19 @@ impl Link {
         Ok(link)
     }
 
-    /// Creates this process's link to itself. `directory` is the state of the lanes that belongs to the link.
+    /// Creates the link of this process to itself. `directory` is the state of the lanes for the link.
     pub(crate) fn local(directory: Arc<dyn Directory>) -> Arc<Self> {
         // Nothing is charged: objects sent within the process are the process's own.
         Self::new(OWN_NUMBER, Box::new(Local), Ledger::nobodys(), directory)
     }
 
-    /// Returns whether this link is this process's link to itself ([`Link::local`]).
+    /// Returns whether this is the process's link to itself ([`Link::local`]).
     #[inline]
     fn is_own(&self) -> bool {
         self.number == OWN_NUMBER
     }
 
-    /// Returns whether this link is this process's link to itself, without a socket.
+    /// Returns whether this is the process's link to itself, without a socket.
     pub(crate) fn is_local(&self) -> bool {
         self.io.socket().is_none()
     }
@@ -175,8 +176,7 @@ impl Link {
         self.life.home.is_elsewhere()
     }
 
-    /// Returns the ledger of this link: the part of the peer's account for everything held by this process because of
-    /// this link.
+    /// Returns the ledger of this link: the part of the peer's account for everything held because of this link.
     pub(crate) fn ledger(&self) -> &Arc<Ledger> {
         &self.ledger
     }
@@ -205,8 +205,8 @@ impl Drop for Link {
         }
         peers::while_dropping(self, || {
             let Some(socket) = self.io.socket() else { return };
-            // From here on the peer cannot send, and sees that the link is down, so it refers to none of its
-            // announcements over this link any more. Packets sent before are still there.
+            // From here on the peer cannot send, and sees that the link is down. So the peer refers to no announcement
+            // over this link any more. Packets sent before can still be received.
             crate::os::socket::shut(socket);
             if peers::is_alone() || !self.directory.may_drain() {
                 return;

@@ -130,21 +130,21 @@ pub(crate) enum Packet {
     /// socket becomes a new link.
     Accept { lane: Option<[u64; 2]> },
     /// The packet that introduces a third process, to which the receiver may have no link: carries a socket to that
-    /// process. Later packets name that process by `number`. `name` and `inode` identify the process as the sender of
-    /// the packet knows it: the name in its handshake and the inode number of its pidfd, each 0 if the sender does not
-    /// know it.
+    /// process. Later packets name that process by `number`. `name` and `inode` identify the process: the name in its
+    /// handshake, and the inode number of its pidfd. Each is 0 if unknown to the sender of the packet.
     Introduce { number: u64, name: u128, inode: u64 },
     /// The packet by which the maker of an arena announces that it takes no more lanes from the arena. `number` is the
     /// number of the arena, and `lanes` is the number of lanes there named in present or past records of the sender.
     Retire { number: u64, lanes: u64 },
-    /// The packet by which the maker of an arena says that an end in a lane there never comes to the receiver: the end
-    /// was closed before, or stays where it is. The receiver counts the end as found. `number` is that of the arena.
+    /// The packet by which the maker of an arena says that an end in a lane of the arena never comes to the receiver:
+    /// the end was closed before the move, or was not moved. The receiver counts the end as found. `number` is the
+    /// number of the arena.
     Absent { number: u64 },
     /// The packet that brings the memory of an arena with `lanes` lanes, of `cells` cells for each ring. `with` says
     /// which process holds the other ends of the lanes. `number` and `token` name the arena.
     Arena { token: u128, number: u64, lanes: u32, cells: u32, with: u64 },
-    /// The packet that revokes the remaining attachments in the receiver's inbox for the ring with this token. No
-    /// record will refer to these attachments.
+    /// The packet that revokes the remaining attachments in the receiver's inbox for the ring `token`. No record will
+    /// refer to these attachments.
     Retract { token: u128 },
     /// The packet with the sender's notification area, the memory where the receiver notifies members of the sender's
     /// wait sets.

@@ -2,9 +2,9 @@
 //!
 //! Two processes can have several links: a program may give them several sockets, and any process may introduce the two
 //! to each other. New arenas and introductions go over the oldest introduced link that is up in place of another
-//! introduced link, so that links do not cause ever more links. A process that introduced a link made its socket, and
-//! may have kept a copy: so one link stands in place of another only if nobody can harm it who cannot harm the other
-//! one ([`Introducers`]).
+//! introduced link, so that links do not cause ever more links. A process that introduced a link made the socket, and
+//! may have kept a copy. So link A stands in place of link B only if every process that can harm A can harm B, too
+//! ([`Introducers`]).
 //!
 //! A process has a name: a random number in the handshake, which is the first packet on each link. Two links lead to
 //! the same process if their peers send the same name *and* the kernel reports the same process for both: the same
@@ -12,8 +12,8 @@
 //! gains nothing by using the name of another process, not even with the process id of a process that has ended. If the
 //! inode number of one of the two is not known, the name and the process id decide.
 //!
-//! An introducer says which process is at the other end of the link. The receiver believes that as far as only the
-//! introducer's own channels can be harmed by it: see [`link_to_both`].
+//! An introducer says which process is at the other end of the link. The receiver believes the introducer only where a
+//! lie harms nothing but the introducer's own channels: see [`link_to_both`].
 
 use std::cell::RefCell;
 use std::collections::btree_map::Entry;
@@ -38,7 +38,7 @@ use crate::wake::condvar::Condvar;
 pub(crate) struct Process {
     /// The random name in the handshake of the process.
     name: u128,
-    /// The process id, which the kernel may give to another process once this process has ended.
+    /// The process id. The kernel may give the number to another process after the end of this process.
     pid: u32,
     /// The inode number of the process's pidfd, which no other process ever has. `None` if the kernel did not give the
     /// number.
@@ -54,9 +54,8 @@ impl Process {
     }
 
     /// Returns the process under which a new link to this process is entered into the peer table `known`: this process
-    /// if it is in the table. Otherwise returns the newest one with the same name and process id whose inode number
-    /// need not be another one, because the number of one of the two is not known. Returns this process if there is
-    /// none.
+    /// if the table has it. Otherwise the newest process with the same name and process id, if the inode number of one
+    /// of the two is not known. Otherwise this process.
     fn as_known<T>(self, known: &BTreeMap<Self, T>) -> Self {
         if known.contains_key(&self) {
             return self;
@@ -67,8 +66,8 @@ impl Process {
     }
 }
 
-/// Returns the peer table of this process: by peer process, the links to that process, the oldest first. Links that
-/// were dropped may still be in the table.
+/// Returns the peer table of this process: by peer process, the links to that process, the oldest first. Dropped links
+/// may still be in the table.
 fn links() -> &'static Mutex<BTreeMap<Process, Vec<Weak<Link>>>> {
     static LINKS: PerProcess<Mutex<BTreeMap<Process, Vec<Weak<Link>>>>> = PerProcess::new(Mutex::default);
     LINKS.get()
@@ -77,7 +76,7 @@ fn links() -> &'static Mutex<BTreeMap<Process, Vec<Weak<Link>>>> {
 /// An entry of the list of all links.
 struct Listed {
     link: Weak<Link>,
-    /// The directory of the link. While the link is being dropped, only this list leads to its announcements.
+    /// The directory of the link. While the link is being dropped, the announcements are reachable only by this entry.
     directory: Arc<dyn Directory>,
 }
 
@@ -87,8 +86,8 @@ impl Listed {
     }
 }
 
-/// Returns the list of all links of this process to other processes, by their numbers. A link that is being dropped
-/// stays in the list until it has passed on the announcements of its peer ([`forget`]).
+/// Returns the list of all links of this process to other processes, by number. A link that is being dropped stays in
+/// the list until the announcements of the peer were passed on ([`forget`]).
 fn all() -> &'static Mutex<BTreeMap<u64, Listed>> {
     static ALL: PerProcess<Mutex<BTreeMap<u64, Listed>>> = PerProcess::new(Mutex::default);
     ALL.get()
@@ -105,7 +104,7 @@ fn forgotten() -> &'static Condvar {
 struct Dropping {
     /// The numbers of the links in whose destructors the thread is.
     links: Vec<u64>,
-    /// Until when the thread waits for links that other threads drop; `None` until its first wait.
+    /// The deadline of the thread for all waits for links dropped by other threads; `None` until the first wait.
     patience: Option<Deadline>,
 }
 
@@ -129,7 +128,7 @@ pub(crate) fn note(link: &Arc<Link>) {
 
 #[cfg(test)]
 thread_local! {
-    /// What another thread does while this thread enters its next link into the peer table.
+    /// Acts like another thread while this thread enters its next link into the peer table.
     pub(super) static MEANWHILE: std::cell::Cell<Option<Box<dyn FnOnce()>>> = const { std::cell::Cell::new(None) };
 }
 
@@ -152,7 +151,7 @@ pub(crate) fn forget(number: u64) {
 /// Calls `step`, a part of the destructor of the link `link`, and then removes the link from the list of all links and
 /// from the peer table, because an entry retains the memory of its link.
 pub(crate) fn while_dropping(link: &Link, step: impl FnOnce()) {
-    /// Notes that this thread has left the destructor of the link, also if the program's code has panicked there.
+    /// Notes that the thread has left the destructor of the link, even after a panic in the program's code.
     struct Dropped<'a>(&'a Link);
     impl Drop for Dropped<'_> {
         fn drop(&mut self) {
@@ -186,8 +185,8 @@ pub(crate) fn is_dropping() -> bool {
     DROPPING.try_with(|dropping| !dropping.borrow().links.is_empty()).unwrap_or(true)
 }
 
-/// Waits until each link in the destructor in another thread has passed on its peer's announcements, or until the
-/// deadline. If this thread is in the destructor of a link itself, it waits for [`PATIENCE`] at most.
+/// Waits for the links that other threads are dropping, until the announcements of the peers were passed on, or until
+/// the deadline. A thread in the destructor of a link itself waits for [`PATIENCE`] at most.
 pub(crate) fn await_dropped(deadline: Deadline) {
     let mut all_links = unpoisoned(all());
     if !all_links.values().any(Listed::is_being_dropped) {
@@ -222,8 +221,8 @@ pub(crate) fn find_among_dropped<T>(find: impl FnMut(&dyn Directory) -> Option<T
     all_links.values().filter(|listed| listed.is_being_dropped()).map(|listed| &*listed.directory).find_map(find)
 }
 
-/// Tries again to send the unsent packets of all links of this process. Never waits. If some are still unsent, a later
-/// call of the library tries again.
+/// Tries again to send the unsent packets of all links of this process. Never waits. If packets remain, a later call of
+/// the library tries again.
 pub(crate) fn send_all_that_is_unsent() {
     let is_left = all_there_are().iter().filter(|link| link.unsent().is_some()).count() > 0;
     if is_left {
@@ -256,9 +255,9 @@ pub(crate) fn drain_all() {
 /// The most rounds of [`each_there_is`].
 const ROUNDS: usize = 16;
 
-/// Calls `each`, which receives from a link, with all links of this process to other processes, and then with those
-/// that were introduced meanwhile, for at most [`ROUNDS`] rounds. A packet in one socket may introduce a link with the
-/// unread handshake of a known process.
+/// Calls `each`, which receives from a link, with all links of this process to other processes, and then with links
+/// introduced meanwhile, for at most [`ROUNDS`] rounds. A packet in one socket may introduce a link with the unread
+/// handshake of a known process.
 fn each_there_is(mut each: impl FnMut(&Link)) {
     let mut newest = 0;
     for _ in 0..ROUNDS {
@@ -324,8 +323,8 @@ enum Introducer {
 /// link and so made the socket, and the introducers of the link over which the socket came. A process with a copy can
 /// send packets over the link, take packets away, and shut the link down.
 ///
-/// The introducers of the link over which the socket's other half went belong to these processes, too, but are unknown
-/// here: the packet of an introduction does not name them.
+/// Some of these processes are unknown here: the introducers of the link over which the socket's other half was sent.
+/// The packet of an introduction does not name them.
 #[derive(Clone, Debug)]
 enum Introducers {
     These(BTreeSet<Introducer>),
@@ -364,7 +363,7 @@ impl Introducers {
 /// How another process introduced a link.
 #[derive(Debug)]
 struct Introduction {
-    /// The process to which the link leads according to the introducer.
+    /// The process at the other end, according to the introducer.
     claim: ClaimedProcess,
     introducers: Introducers,
 }
@@ -374,24 +373,24 @@ struct Introduction {
 #[derive(Default)]
 pub(crate) struct PeerEntry {
     peer: OnceLock<Process>,
-    /// Empty for a link that was not introduced.
+    /// Empty for a link without an introduction.
     introduction: OnceLock<Introduction>,
     /// Whether this is an introduced link, and this process had an older introduced link to the same peer process when
     /// this link was added to the peer table.
     has_older: AtomicBool,
 }
 
-/// Returns the link over which this process announces an arena to one process in which both ends of each lane are, if
-/// the two given links lead to one process. Receives the process's handshakes first, if they are in the sockets.
-/// Returns `None` if the links lead to two processes, or if the process of a link is unknown.
+/// Returns the link over which this process announces an arena to one process with both ends of each lane, if the two
+/// given links lead to one process. Receives the process's handshakes first, if they are in the sockets. Returns `None`
+/// if the links lead to two processes, or if the process of a link is unknown.
 ///
-/// For one of the two links, the word of its introducer decides if the peer's handshake has not come yet: the peer
-/// sends it only when it uses the link. If the introducer has lied, it has made a lane whose other end never comes.
-/// This harms only the channel that it made.
+/// If only one peer's handshake was received, the claim of the other link's introducer decides: a peer sends its
+/// handshake only when it uses the link. If the introducer has lied, it has made a lane whose other end never comes.
+/// The lie harms only the introducer's own channel.
 ///
 /// # Errors
 /// [`Error::WouldBlock`] if the links lead to one process, and the handshake of this process cannot be sent over both
-/// of them now. That process could not find out then that both links lead to this process.
+/// links now. Without both handshakes, the process could not find out that both links lead to this process.
 pub(crate) fn link_to_both(one: &Arc<Link>, other: &Arc<Link>) -> Result<Option<Arc<Link>>, Error> {
     let claims =
         |link: &Link, process| link.peer.entry.introduction.get().is_some_and(|told| told.claim.is_about(process));
@@ -415,9 +414,9 @@ impl Link {
     /// Stores `name`, the process name in the peer's handshake, and adds the link to the peer table. Does nothing if
     /// the kernel did not report the peer's process id, or if a name was stored before.
     ///
-    /// Also does nothing for a link that this process made to itself, and for a peer that sends this process's own name
-    /// over a link that was not introduced: such a link is alike to no other. Only an introducer makes a link by which
-    /// the two ends of a lane in this process find each other.
+    /// Also does nothing for a link from this process to itself, and for a peer that sends this process's own name over
+    /// a link that was not introduced: no other link leads to the same peer. Only over introduced links can the two
+    /// ends of a lane in this process find each other.
     pub(crate) fn learn_name(&self, name: u128) {
         if !self.is_introduced() && own_name() == Ok(name) {
             return;
@@ -436,16 +435,17 @@ impl Link {
         drop(links);
         #[cfg(test)]
         MEANWHILE.take().into_iter().for_each(|act| act());
-        // A link that other threads have dropped meanwhile is dropped here. Its destructor locks the table, and waits
-        // for the leaders of links, of which this thread may be one.
+        // If other threads have dropped a link meanwhile, this thread has the last reference, and drops the link. The
+        // destructor locks the table, and waits for the leaders of links, perhaps for this thread. So the drop is
+        // deferred.
         alike.retain(|link| Arc::strong_count(link) == 1);
         if !alike.is_empty() {
             deferred::run_later(|| drop(alike));
         }
     }
 
-    /// Notes that the peer of the link `by` has introduced this link, and said that the process of `claim` is at the
-    /// other end. Called before anything is received over the link.
+    /// Notes that the peer of the link `by` has introduced this link, and claims that the process of `claim` is at the
+    /// other end. Called before anything is received over this link.
     pub(crate) fn was_introduced(&self, by: &Self, claim: ClaimedProcess) {
         let introducers = Introducers::over(by);
         let _ = self.peer.entry.introduction.set(Introduction { claim, introducers });
@@ -480,9 +480,10 @@ impl Link {
         self.peer.entry.peer.get().copied()
     }
 
-    /// Returns the oldest introduced link to this link's peer process that is not down and that [may stand for this
-    /// link](Introducers). Returns this link if it was not introduced, or if no other link is known. New arenas and
-    /// introductions go over the returned link. Receives the peer's handshake first, if it is in the socket.
+    /// Returns the oldest link, among the introduced links to this link's peer process, that is up and [may stand for
+    /// this link](Introducers). Returns this link if this link was not introduced, or if no other link is known. New
+    /// arenas and introductions go over the returned link. Receives the peer's handshake first, if unread in the
+    /// socket.
     pub(crate) fn oldest_link(self: &Arc<Self>) -> Arc<Self> {
         if self.peer.entry.peer.get().is_none() && !self.is_local() {
             // The handshake may be there unread.

@@ -1,6 +1,6 @@
-//! Sockets that a service manager made before this process was started (`sd_listen_fds(3)`). The sockets are the
-//! descriptors from 3 on. `LISTEN_FDS` is their number, `LISTEN_PID` the process that they are for, and
-//! `LISTEN_FDNAMES` their names.
+//! Sockets made by a service manager before this process was started (`sd_listen_fds(3)`). The sockets are the
+//! descriptors from 3 on. `LISTEN_FDS` is the number of sockets, `LISTEN_PID` the process for which the sockets are,
+//! and `LISTEN_FDNAMES` the names of the sockets.
 
 use std::os::fd::{AsFd, OwnedFd, RawFd};
 use std::sync::Mutex;
@@ -14,8 +14,7 @@ use crate::sync::unpoisoned;
 /// The number of the first descriptor that a service manager passes to a process; the others have the next numbers.
 const FIRST: RawFd = 3;
 
-/// The descriptor numbers of the listening sockets that a service manager passed and that this process has already
-/// taken for a listener.
+/// The descriptor numbers of the service manager's sockets that this process has already taken for a listener.
 static TAKEN: PerProcess<Mutex<Vec<RawFd>>> = PerProcess::new(Mutex::default);
 
 /// Takes a listening socket that a service manager passed to this process: the socket of the name `name`, or the only

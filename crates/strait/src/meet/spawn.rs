@@ -1,4 +1,4 @@
-//! Starting a process with a channel to it.
+//! Starting a process with a channel.
 
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::process::{Child, Command};
@@ -11,9 +11,9 @@ use crate::error::Error;
 use crate::os::process::spawn;
 use crate::os::socket::{self, credentials};
 
-/// The environment variable that tells a child process which descriptor is its channel to the parent: the descriptor's
-/// number, and the inode number of its socket. By the inode number, a process that has merely inherited the variable
-/// notices that the descriptor is not its channel.
+/// The environment variable that tells a child process which descriptor is its channel to the parent: the number of the
+/// descriptor, and the inode number of the socket. A process that has merely inherited the variable notices by the
+/// inode number that the descriptor is not its channel.
 const VARIABLE: &str = "STRAIT_PARENT";
 
 /// Whether this process has already taken the channel to its parent. A process can take the channel only once.
@@ -89,8 +89,8 @@ impl Inheritance {
     /// should not pass the variable on.
     pub const VARIABLE: &str = VARIABLE;
 
-    /// Returns the value of [`VARIABLE`](Self::VARIABLE) for a process that inherits the descriptor under the number
-    /// that the descriptor has in this process.
+    /// Returns the value of [`VARIABLE`](Self::VARIABLE) for a process that inherits the descriptor under its number in
+    /// this process.
     pub fn value(&self) -> String {
         self.value_at(self.socket.as_raw_fd())
     }

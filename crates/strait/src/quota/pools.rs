@@ -32,7 +32,7 @@ static CAP: AtomicUsize = AtomicUsize::new(DEFAULT_CAP);
 
 /// A block of warm memory, which is counted until the block is dropped or cooled.
 pub(crate) trait Block: Send + Sync {
-    /// Returns the time of the last use of the block, as [`now`] gave it.
+    /// Returns the time of the last use of the block, by the clock of [`now`].
     fn used_at(&self) -> Duration;
 
     /// Cools the block, if no message uses the block and the block was not used for the time `unused`. Returns the
@@ -104,10 +104,10 @@ pub fn pool_held() -> usize {
     WARM.get().bytes.load(Ordering::Relaxed)
 }
 
-/// Gives back the memory that this process keeps for large messages and that no message uses now, for example when a
-/// program will send no large messages for a while. Returns the number of bytes given back. The memory of a message
-/// counts as used until its receiver has received the message, or has dropped the view on the message. Takes some 0.2
-/// ms for each MiB given back.
+/// Gives back the unused part of the memory that this process keeps for large messages, for example before a time
+/// without large messages. Returns the number of bytes given back. The memory of a message counts as used until the
+/// receiver has received the message, or has dropped the view on the message. Takes some 0.2 ms for each MiB given
+/// back.
 ///
 /// Example: [the limit](crate::quota::set_pool_limit).
 pub fn trim() -> usize {

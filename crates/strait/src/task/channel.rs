@@ -169,8 +169,8 @@ impl AsyncChannel {
         self.send_with(|channel| channel.forward(message, Deadline::NOW)).await
     }
 
-    /// Calls `send`, which must not wait, again and again until it returns something else than [`Error::WouldBlock`].
-    /// Use this method for ways to send without a method of their own here:
+    /// Calls `send`, which must not wait, again and again until the result is not [`Error::WouldBlock`]. Use this
+    /// method for ways to send that have no method of their own here:
     ///
     /// ```no_run
     /// # use strait::{Deadline, Error};

@@ -60,8 +60,7 @@ impl Fd {
         Ok(Self { watched: WatchedFd::new(fd.into())? })
     }
 
-    /// Makes another descriptor of the file that `fd` refers to, so that a wait set can hold it. The program may go on
-    /// using `fd`, or close it.
+    /// Duplicates the descriptor `fd` for a wait set. The program may go on using `fd`, or close `fd`.
     ///
     /// # Errors
     /// [`Error::NoDescriptors`]; otherwise as [`Fd::new`].

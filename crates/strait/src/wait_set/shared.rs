@@ -160,7 +160,7 @@ impl SharedSet {
     pub(super) fn wait(&self, events: &mut Vec<Event>, limit: usize, deadline: Deadline) -> Result<usize, Error> {
         let mut passes = 0;
         if self.polling.load(Ordering::Relaxed) {
-            // A thread that calls `wait` is no driver, or a driver that no longer polls.
+            // A thread that calls `wait` is not a polling driver.
             self.polling.store(false, Ordering::SeqCst);
         }
         if self.is_due_to_hear() {
@@ -170,7 +170,8 @@ impl SharedSet {
         // A signal ends a wait as the deadline does.
         let is_over = || deadline.has_passed() || signals::has_come();
         loop {
-            // Done whatever is in the queue: a member that is always ready must not keep others out of the queue.
+            // Collects even if members are queued: a member that is always ready must not keep other members out of the
+            // queue.
             self.collect_some();
             self.take_ready(events, limit);
             let polled = self.polled.load(Ordering::SeqCst);
@@ -185,7 +186,7 @@ impl SharedSet {
             }
             passes += 1;
             let enough = passes > PASSES && is_over();
-            // As in a wait on a channel: the peer may run, and send, before this process writes that it sleeps.
+            // Yields once before announcing the sleep, as a wait on a channel does: the peer may run now, and send.
             if !yielded && !is_over() && self.peer_may_be_here() {
                 yielded = true;
                 if before_sleep::yield_once(deadline, &mut || self.has_news()) {
@@ -230,7 +231,8 @@ impl SharedSet {
         }
     }
 
-    /// Counts one wait or look, and returns whether it should receive from the sockets even if members are queued.
+    /// Counts a wait or a look, and returns whether the call should receive from the sockets even if members are
+    /// queued.
     fn is_due_to_hear(&self) -> bool {
         let calls = self.calls.fetch_add(1, Ordering::Relaxed);
         calls % SOCKETS_EVERY == SOCKETS_EVERY - 1

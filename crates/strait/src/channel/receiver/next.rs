@@ -234,7 +234,7 @@ impl End {
         }
     }
 
-    /// Goes on receiving in the lane that a mark names. `record` is the mark, the last record of its ring. Lets the
+    /// Goes on receiving in the lane named by a mark. `record` is the mark, the last record of its ring. Lets the
     /// sending direction follow too, if no other call uses it.
     #[cold]
     pub(in crate::channel) fn follow_mark(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
@@ -250,9 +250,9 @@ impl End {
     }
 
     /// Returns the next receiving lane of this end, after the mark `record`, the last record of the ring. Normally the
-    /// next lane is the lane named by the mark, in which the other end went on. If both ends move at once, the end on
-    /// side 0 goes first. If this end is on side 0, the call completes its move and returns its fresh lane; otherwise
-    /// the call gives up the move of this end.
+    /// mark names the next lane, in which the other end went on. If both ends move at once, the end on side 0 goes
+    /// first. If this end is on side 0, the call completes this end's move and returns its fresh lane; otherwise the
+    /// call gives up this end's move.
     pub(in crate::channel) fn marked(&self, rx: &mut Rx, record: Record) -> Result<Arc<Lane>, Error> {
         let mut name = [MaybeUninit::uninit(); Name::SIZE];
         if record.header.len() != Name::SIZE {
@@ -264,8 +264,8 @@ impl End {
         }
         let at_once = rx.pending_move().is_some_and(|pending_move| pending_move.was_marked_in(&rx.lane));
         let next = match at_once && rx.lane.side() == 0 {
-            // If both ends move at the same time, the end on side 0 goes first: the other one comes to the lane in
-            // which this end goes on.
+            // If both ends move at the same time, the end on side 0 goes first: the other end follows to the fresh lane
+            // of this end.
             true => self.arrive(rx),
             false => {
                 let next = rx.lane.next(name).map_err(|error| passing_or_end(rx, error))?;
@@ -281,8 +281,8 @@ impl End {
 
     /// Takes the handle table in `record` off the ring, and stores it for the next message.
     pub(super) fn take_table(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
-        // The message follows its table, unless the message could not be sent: then table and message come again. The
-        // limit keeps a long sequence of tables from holding up a call.
+        // A message follows its table. If the message could not be sent, a later attempt repeats both table and
+        // message. The limit keeps a long sequence of tables from holding up a call.
         let cold = rx.cold();
         let cost = 1 + usize::from(record.header.handles() > 0) * LONG_TABLE;
         cold.tables = if cold.table.is_some() { cold.tables + cost } else { cost };

@@ -19,13 +19,13 @@ use crate::quota;
 use crate::ring::{Ended, Memory, Record, RecordKind};
 use crate::wake::lock::Guard;
 
-/// The largest number of records that closing one end drops while the peer goes on sending. The ends in the dropped
-/// messages share this limit. The peer gets no credit meanwhile, so a correct peer can fill only the present ring and
-/// the larger rings and lanes that follow it.
+/// The largest number of records dropped by closing one end while the peer continues to send. The ends in the dropped
+/// messages share this limit. The peer gets no credit meanwhile, so a correct peer can fill only the present ring, the
+/// larger rings and the lanes that follow.
 const CLOSE_LIMIT: usize = 1 << 22;
 
-/// The largest number of records from other processes that one attempt to close ends drops. An attempt takes some 10 ms
-/// at most: the call that drops an end makes the first attempt, and the peer must not hold that call up.
+/// The largest number of records from other processes dropped in one attempt to close ends. An attempt takes some 10 ms
+/// at most: the first attempt is a part of the call that drops an end, and the peer must not hold up that call.
 const AT_ONCE: usize = 1 << 15;
 
 /// Number of records that a step to another lane counts as, towards [`CLOSE_LIMIT`] and [`AT_ONCE`].
@@ -43,7 +43,7 @@ const CLOSE_REASON: usize = 4;
 struct Work {
     /// The number of records left for this attempt and all later attempts, of [`CLOSE_LIMIT`].
     in_all: usize,
-    /// The number of records left for this attempt, of [`AT_ONCE`].
+    /// The number of records of [`AT_ONCE`] left for this attempt.
     at_once: usize,
 }
 
@@ -70,7 +70,7 @@ impl Work {
     }
 }
 
-/// Why an attempt to close an end has left it open.
+/// Why an end is still open after an attempt to close the end.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(in crate::channel) enum Open {
     /// The attempt has done as much work as one attempt may do.
@@ -79,7 +79,7 @@ pub(in crate::channel) enum Open {
     Shortage,
 }
 
-/// Ends that are to be closed together: a dropped end, and the ends found in its unreceived messages.
+/// Ends to close together: a dropped end, and the ends in its unreceived messages.
 pub(in crate::channel) struct Closing {
     ends: Vec<Arc<End>>,
     /// The number of records left for all attempts on these ends, of [`CLOSE_LIMIT`].
@@ -228,8 +228,8 @@ pub(crate) fn close(end: &Arc<End>) {
     deferred::run();
 }
 
-/// Closes an end that no call uses any more, and the ends in its unreceived messages. Ends still open after one attempt
-/// get a deferred close.
+/// Closes an unused end, and the ends in its unreceived messages. Ends still open after one attempt get a deferred
+/// close.
 pub(super) fn close_all(end: Arc<End>) {
     for (closing, open) in Closing::new(end).attempt() {
         deferred_close::close_later(closing, open);
@@ -237,16 +237,16 @@ pub(super) fn close_all(end: Arc<End>) {
 }
 
 impl End {
-    /// Returns whether the peer of the direction that is closed next is known to be dead: of the sending direction
-    /// until it has ended, then of the receiving direction. `false` if another thread uses this end.
+    /// Returns whether the peer is known to be dead, for the direction that is closed next: the sending direction until
+    /// it has ended, then the receiving direction. `false` if another thread uses this end.
     fn has_lost_its_peer(&self) -> bool {
         let (Some(tx), Some(rx)) = (self.tx.try_lock(), self.rx.try_lock()) else { return false };
         let lane = if tx.over { &rx.lane } else { &tx.lane };
         lane.current_link().has_lost_its_peer()
     }
 
-    /// Closes both directions of this end. Drops its unreceived messages, and counts this as `work`. Returns the ends
-    /// from these messages, for the caller to close. Also returns why the end is still open, if the close has to be
+    /// Closes both directions of this end. Drops the unreceived messages, and counts them as `work`. Returns the ends
+    /// in the dropped messages, for the caller to close. Also returns why the end is still open, if the close has to be
     /// tried again.
     fn close(&self, work: &mut Work) -> (Vec<Handle>, Option<Open>) {
         // SAFETY: the channel is being dropped, so no call on it is in progress except for polls of a wait set, which
@@ -297,8 +297,8 @@ impl End {
                     let payload = self.payload(rx, record);
                     match self.arrived(rx, record) {
                         Ok(arrived) => ends.extend(arrived.into_handles().into_ends()),
-                        // This shortage is temporary, and other processes wait for the ends in this message to be
-                        // closed: the close is tried again.
+                        // The shortage is temporary, and other processes wait for the close of the ends in this
+                        // message: the close is tried again.
                         Err(error) => open = shortage(error),
                     }
                     is_over = open.is_some();
@@ -344,9 +344,9 @@ impl End {
             open = work.unfinished();
         }
         let link = rx.lane.current_link().clone();
-        // The other end may have closed its direction first, and then gets no credit. It counts its descriptors in
-        // flight, and so keeps the lane, until it knows that they were taken. If both ends of a lane waited for that,
-        // both would keep the lane for ever.
+        // If the other end has closed its sending direction first, it gets no credit. The other end counts its
+        // descriptors in flight, and so keeps the lane, until the descriptors are reported as taken. If both ends of a
+        // lane waited for such a report, both would keep the lane for ever.
         if open.is_none() && !link.is_local() && rx.consumer.is_some() {
             rx.consumer().give_taken();
         }
@@ -357,8 +357,8 @@ impl End {
         (ends, open)
     }
 
-    /// Brings a sending direction that has ended to the lane of the receiving direction. In an earlier lane it would
-    /// retain that lane and all lanes since, of which a peer can make a million.
+    /// Brings an ended sending direction to the lane of the receiving direction. In an earlier lane, the sending
+    /// direction would retain all lanes since, of which a peer can make a million.
     fn leave_behind(&self, tx: &mut Tx, rx: &Rx) {
         if tx.ended().is_some() {
             tx.enter(rx.lane.clone(), &self.options);

@@ -1,6 +1,6 @@
-//! Deferred close: ends that were dropped and could not be closed at once. This process lacked a descriptor or memory
-//! to follow the other end to its lane, or the peer had sent so much that one [attempt](Closing::attempt) did not
-//! suffice. These ends are closed as soon as possible, because the process of the other end waits for the close.
+//! Deferred close: dropped ends that could not be closed at once. This process lacked a descriptor or memory to follow
+//! the other end to its lane, or the peer had sent too much for one [attempt](Closing::attempt). The ends are closed as
+//! soon as possible, because the process of the other end waits for the close.
 //!
 //! The program may never call into the library again, so a thread makes the attempts while there are such ends. The
 //! thread is seldom started, and exits when no such end is left. A peer with ends that are expensive to close costs
@@ -119,7 +119,7 @@ fn run<T>(of: &Mutex<DeferredClose<T>>, is_dead: impl Fn(&T) -> bool, attempt: i
     let mut rest = Duration::ZERO;
     loop {
         if unpoisoned(of).waiting.iter().all(|(_, open)| *open == Open::Shortage) {
-            // These entries lack a descriptor or memory of this process, and no event reports when there is some.
+            // The entries wait for a descriptor or memory of this process, and no event reports when there is some.
             std::thread::sleep(pause);
             pause = (pause * 2).min(LATER);
         } else {

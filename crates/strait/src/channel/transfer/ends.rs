@@ -38,8 +38,7 @@ const LONGEST_TABLE: usize = 4096;
 /// moves of the receiving end in the course of this send. A correct end does not move so often in so short a time.
 const MOST_MOVES: u32 = 1000;
 
-/// The payload of a message that carries ends: parts that are copied, or sealed memory with the payload's length in
-/// bytes.
+/// The payload of a message with ends: parts to copy, or sealed memory with the payload's length in bytes.
 #[derive(Clone, Copy)]
 pub(in crate::channel) enum Content<'a> {
     Parts(Parts<'a>),
@@ -69,7 +68,8 @@ impl End {
         // before a receiver adds the end to another wait set.
         let members: Vec<_> = handles.iter().filter_map(take_member).collect();
         let sent = loop {
-            // Checked again whenever this end has followed the other end, which may turn out to be in this process.
+            // Checked again each time this end has followed the other end, because the other end may turn out to be in
+            // this process.
             let other_end = |handle: &Handle| handle.channel().is_some_and(|channel| channel.end.is_other_end_of(tx));
             if handles.iter().any(other_end) {
                 break Err(Error::OwnChannel);
@@ -83,8 +83,8 @@ impl End {
             match sent {
                 Err(error) if tx.has_moved() => {
                     signals::postpone(error);
-                    // The other end has moved again in the course of this attempt. A hostile peer could repeat that
-                    // without end.
+                    // The other end has moved again in the course of this attempt. A hostile peer could repeat such
+                    // moves without end.
                     moves += 1;
                     if moves > MOST_MOVES && deadline.has_passed() {
                         break Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut });
@@ -152,8 +152,8 @@ impl End {
         if dest.is_local() {
             return self.send_local(tx, content, len, handles, deadline);
         }
-        // A value that is sent to these ends after this point makes the attempt fail; the next attempt turns the
-        // value into bytes.
+        // A value sent to one of these ends after this point makes the attempt fail; the next attempt turns the value
+        // into bytes.
         turn_values(handles)?;
         let descriptors = handles.iter().filter(|handle| handle.as_descriptor().is_some()).count();
         self.wait_for_quotas(tx, descriptors, 0, deadline)?;
@@ -195,9 +195,9 @@ impl End {
     /// process. Stages the handle table and the message, sends the descriptors over the socket, and commits. After the
     /// commit the ends belong to the receiver.
     ///
-    /// The ends are handed over before the receiver is woken. The receiver can use an end, and send from it, before
-    /// that end is handed over; but the other end may sleep at its link to this process, so that only this process can
-    /// wake it.
+    /// The ends are handed over before the receiver is woken. The receiver can use an end, and send from the end,
+    /// before the end is handed over; but the other end may be asleep at its link to this process, and only this
+    /// process can wake it.
     fn send_flat(
         &self,
         tx: &mut Guard<'_, Tx>,
@@ -208,8 +208,8 @@ impl End {
     ) -> Result<(), Error> {
         let (table, table_attachments) = flat.encode()?;
         self.wait_for_quotas(tx, table_attachments.len(), 0, deadline)?;
-        // Steps that may have to wait come first. The message follows its table, and the header of the table makes
-        // both visible.
+        // First the steps that may have to wait. The message follows its table, and the header of the table makes both
+        // visible.
         let loan = match content {
             Content::Parts(_) if len > self.options.inline_limit() => Some(self.borrow_block(tx, len, deadline)?),
             _ => None,
@@ -253,7 +253,7 @@ impl End {
     }
 
     /// Makes sure that the ring has room for the records of a handle table and of its message, which have to appear
-    /// together. `table` and `record` are the sizes of the two in bytes; `is_inline` says whether the table stands in
+    /// together. `table` and `record` are the sizes of the two in bytes; `is_inline` says whether the table is inside
     /// its record. Leaves nothing staged.
     fn make_room_for_both(
         &self,
@@ -457,7 +457,7 @@ impl End {
         }
         let build = |entry: Entry| holder.take().map_or_else(|| find(entry), Ok);
         if arrived < sent {
-            // A part of the handles is of no use, so those that arrived are closed, ends included.
+            // Only all handles together are of use, so the arrived handles, including ends, are closed.
             drop(found);
             deferred::postponed(|| drop(parsed.into_handles(Vec::new(), &payer, charge, origin, build)));
             return Ok(ReceivedExtras::of_lost(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }));

@@ -9,21 +9,21 @@
 //!    move of the first one is cancelled: a process that holds one end never waits for another.
 //! 2. **Make** a lane N for the processes of A and D.
 //! 3. **Prepend.** The unreceived messages of *b* are staged for D, and the unreceived messages of *c* for A, each set
-//!    as one record ([`RecordKind::Prepended`]). When a far end reads that record, it adds these messages to its
-//!    backlog and reads on behind the record. Until here any step may fail; *b* and *c* then stay as they are.
+//!    as one record ([`RecordKind::Prepended`]). When a far end reads the record, it adds the messages to its backlog
+//!    and reads on behind the record. Until here any step may fail; *b* and *c* then stay unchanged.
 //! 4. **Freeze** the rings that A and D write: both go on writing in N. A message that A published just before is taken
 //!    along, and the freeze is tried again. A gets no room for more, so the freeze succeeds after a few attempts. The
 //!    messages that D publishes after A was frozen are small, and fit into the ring of *b*'s lane, which was made large
 //!    enough.
-//! 5. **Mark** the rings that A and D read: behind the prepended backlog they read on in N.
-//! 6. **Hand over**: one word of N says that A and D have each other. If this process dies before the handover, A and D
+//! 5. **Mark** the incoming rings of A and D: behind the prepended backlog, A and D read on in N.
+//! 6. **Hand over**: a word of N says that A and D have each other. If this process dies before the handover, A and D
 //!    see *peer closed*.
 //!
 //! An end has a side, 0 or 1; the side decides into which ring of a lane the end writes. A and D may have the same
 //! side; then the mark for D says that D changes sides.
 //!
-//! If a far end is closed, or its process dead, there is no N: the messages of this end are brought to the other far
-//! end, which then sees the close.
+//! If a far end is closed, or its process dead, there is no N: the other far end gets the messages of the closed far
+//! end, and then sees the close.
 
 use std::collections::VecDeque;
 use std::fmt;
@@ -68,7 +68,7 @@ const MOST_TRIES: usize = 4 * ROOMY;
 /// The bit that distinguishes numbers of prepended backlogs from numbers of messages.
 const PREPENDED: u64 = 1 << 63;
 
-/// The error of [`Channel::fuse`]. Contains the two ends, which are unchanged.
+/// The error of [`Channel::fuse`], with the two unchanged ends.
 ///
 /// Example: [two channels that become one](crate::Channel::fuse).
 #[derive(Debug)]
@@ -104,10 +104,10 @@ impl Channel {
     /// reordered, whatever the other ends do meanwhile, and the other ends notice nothing. After the call this process
     /// has no part in the channel and may exit.
     ///
-    /// As with a sent end, this process has made the memory in which the channel goes on: see [`Channel::rehome`].
+    /// This process has made the memory in which the channel goes on, as for a sent end: see [`Channel::rehome`].
     ///
-    /// The other ends may be in any process, also in this process, and in transit. If one end is closed, or its process
-    /// dead, the other end receives the messages of that end, and then [`Error::PeerClosed`].
+    /// The other ends may be in any process, also in this process, and in transit. If one other end is closed, or its
+    /// process dead, the remaining other end receives the messages of the closed end, and then [`Error::PeerClosed`].
     ///
     /// ```
     /// use strait::{Channel, Deadline};
@@ -175,7 +175,7 @@ fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Erro
     fused
 }
 
-/// Waits until `deadline` for the obstacle `blocked`, which stopped the last attempt to fuse two channels. That attempt
+/// Waits until `deadline` for the obstacle `blocked`, which stopped the last attempt to fuse two channels. The attempt
 /// has changed nothing.
 fn wait_to_fuse(
     one: &End,
@@ -193,7 +193,7 @@ fn wait_to_fuse(
         blocked => one.wait_for(blocked, backoff, deadline),
     };
     match waited {
-        // A far end is closed or dead, which does not prevent a fuse. The next attempt finds that out.
+        // A far end is closed or dead, which does not prevent a fuse. The next attempt notices the close.
         Err(Error::PeerClosed) => Ok(()),
         waited => waited,
     }
@@ -234,7 +234,7 @@ fn try_fuse(one: &End, other: &End) -> Result<(), Error> {
 }
 
 /// Joins the far ends of two channels; the fuse holds their near ends `one` and `other` in this process. If one far end
-/// is closed, the other far end gets the messages of the closed end. After an error both near ends are as they were.
+/// is closed, the other far end gets the messages of the closed end. After an error both near ends are unchanged.
 fn join(one: &End, other: &End) -> Result<(), Error> {
     let (mut near, mut far) = (Half::of(one)?, Half::of(other)?);
     let joined = join_halves(&mut near, &mut far);
@@ -284,8 +284,8 @@ struct Half<'a> {
     end: &'a End,
     tx: Guard<'a, Tx>,
     rx: Guard<'a, Rx>,
-    /// Number of prepended backlogs that were staged for the far end so far, failed attempts included. Each gets a
-    /// number of its own from this count.
+    /// Number of attempts so far to stage a prepended backlog for the far end. Each attempt gets its number from this
+    /// count.
     tries: u64,
     /// Number of descriptors sent over the socket for the records staged for the far end.
     descriptors: usize,
@@ -354,16 +354,16 @@ impl<'a> Half<'a> {
         backlog.into_iter().for_each(|unread| self.rx.push_backlog(unread));
     }
 
-    /// Returns a new number for a prepended backlog that is about to be staged. Each call returns another number, so
-    /// that the far end cannot take attachments of an earlier backlog. No message has such a number.
+    /// Returns a new number for a prepended backlog that is about to be staged. No number is used twice, so that the
+    /// far end cannot take attachments of an earlier backlog. No message has such a number.
     fn next_number(&mut self) -> u64 {
         self.tries += 1;
         PREPENDED | self.tries
     }
 
     /// Stages messages as a prepended backlog for the far end, which is in another process. `holder` is an end made
-    /// only for this purpose: the messages travel as the backlog of `holder`. `along` collects the ends among their
-    /// handles. On an error, nothing is staged and the messages are returned with the error.
+    /// only for this purpose: the messages travel as the backlog of `holder`. `along` collects the ends among the
+    /// handles of the messages. On an error, nothing is staged and the messages are returned with the error.
     fn stage(
         &mut self,
         holder: Channel,
@@ -382,7 +382,7 @@ impl<'a> Half<'a> {
             back.iter().for_each(cancel_transfers);
             (error, top.take_backlog())
         })?;
-        // A quarter of the ring at most, so that there is room for as much once more, and for a mark.
+        // At most a quarter of the ring, which leaves room for a second backlog of this size and for a mark.
         let longest = self.tx.producer.memory().cells() / 4 * CELL - crate::ring::HEADER;
         let number = self.next_number();
         // The payload bytes go into the table: a receiver that lacks descriptors just now can read a table again.
@@ -398,7 +398,7 @@ impl<'a> Half<'a> {
             } else {
                 self.descriptors += 1;
             }
-            // The table names lanes that only the present peer can use.
+            // The table names lanes usable only by the present peer.
             self.tx.attach();
             let memory = if is_inline { None } else { Some(table_memory(&table)?) };
             let descriptors: Vec<_> = table_attachments.iter().map(AsFd::as_fd).collect();
@@ -421,8 +421,9 @@ impl<'a> Half<'a> {
         self.descriptors = 0;
     }
 
-    /// Stages messages as a prepended backlog for a far end in this process. `holder` is an end made only for this: the
-    /// messages travel as its backlog. The messages are handed over as objects, without being encoded.
+    /// Stages messages as a prepended backlog for a far end in this process. `holder` is an end made only for this
+    /// purpose: the messages travel as the backlog of `holder`. The messages are handed over as objects, without being
+    /// encoded.
     fn stage_local(&mut self, holder: Channel, backlog: VecDeque<BacklogMessage>) -> Result<(), Error> {
         holder.end.restore_backlog(backlog.into());
         let number = self.next_number();
@@ -431,37 +432,37 @@ impl<'a> Half<'a> {
         let handles = vec![Handle::from(holder)];
         let in_transit = in_transit::of_handles(&handles, self.tx.lane.is_other_here());
         self.unread = Some((self.tx.lane.token_out(), number));
-        // Marked as committed, as if the record were in the ring. If the far end is closed before, this half takes the
-        // backlog back.
+        // Marked as committed, as if the record were in the ring. If the far end is closed before the commit, this half
+        // takes the backlog back.
         let read_by_ends = in_transit::rings_read_by(handles.iter().filter_map(Handle::as_end));
         local::leave(&mut self.tx, number, MessageExtras::with_handles(handles), in_transit, read_by_ends, true);
         Ok(())
     }
 
-    /// Commits the records that are staged for the far end, if there are any. Returns `false` if the far end no longer
-    /// reads them, and otherwise `true`.
+    /// Commits the records staged for the far end, if there are any. Returns `false` if the far end no longer reads,
+    /// and otherwise `true`.
     fn commit(&mut self) -> bool {
         if !self.tx.producer.has_staged() {
             return true;
         }
         let descriptors = std::mem::take(&mut self.descriptors);
         let Some(ended) = self.end.commit_once(&mut self.tx) else {
-            // This end is about to be dropped, but the descriptors are in flight like those of any message.
+            // This end is about to be dropped, but the descriptors are in flight like the descriptors of any message.
             self.tx.note_in_flight_up_to_here(descriptors);
             // A process with the memory of the ring may have marked this end as gone for the far end. Then the far end
             // has not read the record.
             self.unread = self.unread.filter(|_| self.tx.lane.has_other_left());
             return true;
         };
-        // A correct end that is held freezes no ring.
+        // While held by a fuse, a correct far end freezes no ring.
         let ended = if ended == Ended(Some(RecordKind::Frozen)) { Ended(None) } else { ended };
         let _ = self.end.after_end(&mut self.tx, ended, Deadline::NOW);
         false
     }
 
-    /// Commits what is staged for the far end, and ends the ring that the far end reads with a mark: the far end reads
-    /// on in another lane. `fresh` is that lane, seen from the side that the far end will not have. Returns `false` if
-    /// the far end reads no more.
+    /// Commits the staged records, and ends the far end's incoming ring with a mark: the far end reads on in another
+    /// lane. `fresh` is the other lane, seen from the side opposite to the far end. Returns `false` if the far end
+    /// reads no more.
     fn redirect(&mut self, fresh: &Lane) -> bool {
         self.tx.ended().is_none() && self.commit() && self.end.mark(&mut self.tx, fresh) == Ok(true)
     }
@@ -503,9 +504,9 @@ fn ends_in(mut ends: Vec<Arc<End>>) -> Vec<Arc<End>> {
     ends
 }
 
-/// Returns the messages of a prepended backlog that was staged and is not sent after all. `flat` are the handles that
-/// [`Half::stage`] has returned; the first handle is an end with the messages as its backlog. The ends in these
-/// messages stay in this process; their transfers are cancelled.
+/// Returns the messages of a prepended backlog that was staged and will not be sent. `flat` are the handles returned by
+/// [`Half::stage`]; the first handle is an end with the messages as its backlog. The ends in the messages stay in this
+/// process; their transfers are cancelled.
 fn taken_back(flat: FlatHandles) -> VecDeque<BacklogMessage> {
     finish_ends(&flat, false);
     let holder = flat.ends[0].end().clone();
@@ -515,8 +516,8 @@ fn taken_back(flat: FlatHandles) -> VecDeque<BacklogMessage> {
     backlog
 }
 
-/// Completes a prepended backlog, once this process knows whether the backlog was sent. If `sent`, the ends in its
-/// messages belong to the receiver; otherwise they are closed.
+/// Completes a prepended backlog, once this process knows whether the backlog was sent. If `sent`, the ends in the
+/// messages belong to the receiver; otherwise the ends are closed.
 fn finish_batch(flat: FlatHandles, sent: bool) {
     finish_ends(&flat, sent);
     if !sent {
@@ -528,7 +529,7 @@ fn finish_batch(flat: FlatHandles, sent: bool) {
 /// Completes the transfers of the ends in messages of a prepended backlog. If `sent`, hands these ends over to the
 /// receiver; otherwise cancels their transfers.
 fn finish_ends(flat: &FlatHandles, sent: bool) {
-    // The first end is skipped: it only held the messages.
+    // Skips the first end, which only held the messages.
     for end in flat.ends.iter().skip(1).map(|end| end.end()) {
         if sent {
             end.set_sent();
@@ -541,8 +542,8 @@ fn finish_ends(flat: &FlatHandles, sent: bool) {
     }
 }
 
-/// Joins two far ends, both of which seem to be open. Returns `true` if they are joined. Returns `false`, without any
-/// change, if one far end turns out to be closed or its process dead.
+/// Joins two far ends, if both are open. Returns `true` if the far ends are joined. Returns `false`, without any
+/// change, if a far end turns out to be closed or its process dead.
 fn fuse_held<'a>(near: &mut Half<'a>, far: &mut Half<'a>) -> Result<bool, Error> {
     let Some(mut lane) = Joining::make(near, far)? else { return Ok(false) };
     match lane.freeze_near() {
@@ -565,7 +566,7 @@ struct Joining<'a, 'b> {
     far: &'a mut Half<'b>,
     to_near: Arc<Lane>,
     to_far: Arc<Lane>,
-    /// The ends that travel in prepended messages, also those whose messages were taken back and staged again.
+    /// The ends in prepended messages, including messages that were taken back and staged again.
     along: Along,
 }
 
@@ -588,7 +589,8 @@ impl<'a, 'b> Joining<'a, 'b> {
             lane.set_moving();
             lane
         };
-        // Each stand-in is the end across from the far end that is told of it, and stands for the other far end.
+        // A stand-in is an end of the new lane, held by this process until the handover. `to_near` is opposite to the
+        // far end of `near`, in the place of the far end of `far`; `to_far` the reverse.
         let to_near = Arc::new(stand_in(side, links[0]).announced_over(told));
         let to_far = Arc::new(stand_in(1 - side, links[1]));
         Ok(Some(Self { near, far, to_near, to_far, along: Along::default() }))
@@ -602,11 +604,11 @@ impl<'a, 'b> Joining<'a, 'b> {
     }
 
     /// Stages the prepended backlogs, which may fail, and freezes the outgoing ring of the far end of `near`. Returns
-    /// what is staged. Returns `None`, with nothing staged, if that far end is closed or dead.
+    /// what was staged. Returns `None`, with nothing staged, if the far end of `near` is closed or dead.
     fn freeze_near(&mut self) -> Result<Option<Frozen>, Error> {
         let holders = [Channel::pair()?.0, Channel::pair()?.0];
-        // The charge in advance lets this process take out later messages of the other far end after the freeze,
-        // whatever the limits by then.
+        // The charge in advance lets this process take out later messages of the far end of `far` after the freeze, at
+        // any limits by then.
         self.far.rx.prepay()?;
         let mut for_near = None;
         if !self.near.is_local() && self.far.rx.backlog().is_some() {
@@ -662,10 +664,10 @@ impl<'a, 'b> Joining<'a, 'b> {
         Ok(None)
     }
 
-    /// Completes a fuse after the ring that the far end of `near` writes was frozen. From this step on the fuse cannot
-    /// be undone, even if the far end of `far` was closed meanwhile. `for_near` and `for_far` are the prepended
-    /// backlogs that are staged for the two far ends. `late` and `local` are the two spare ends: they hold messages
-    /// that arrived late while these are prepended.
+    /// Completes a fuse after the outgoing ring of `near`'s far end was frozen. From this step on the fuse cannot be
+    /// undone, even if the far end of `far` was closed meanwhile. `for_near` and `for_far` are the prepended backlogs
+    /// staged for the two far ends. `late` and `local` are the two spare ends, holders for messages that arrived late
+    /// and for messages to a far end in this process.
     fn finish(mut self, for_near: Option<FlatHandles>, for_far: Option<FlatHandles>, [late, local]: [Channel; 2]) {
         let far_is_there = self.freeze_far();
         let mut batches_for_near: Vec<_> = for_near.into_iter().collect();
@@ -679,7 +681,7 @@ impl<'a, 'b> Joining<'a, 'b> {
             } else {
                 match self.near.stage(late, backlog, &mut self.along) {
                     Ok(flat) => batches_for_near.push(flat),
-                    // The peer claims to have taken what was never there, or this process is out of memory.
+                    // The peer claims to have taken messages that were never there, or this process is out of memory.
                     Err((error, _)) => {
                         self.near.tx.end_with(error);
                     }
@@ -699,13 +701,13 @@ impl<'a, 'b> Joining<'a, 'b> {
         self.near.rx.leave();
         self.far.rx.leave();
         if !far_is_there {
-            // The far end never learns of the lane; its lane slot belongs to this process, and is closed.
+            // The far end never learns of the lane; its end of the lane belongs to this process, and is closed.
             self.to_far.disown();
             self.to_near.cancel_transfer();
             drop(Channel { end: Arc::new(End::new(self.to_near, &near_end.options)) });
             return;
         }
-        // If a far end was closed meanwhile, it has closed its sending direction itself. Its receiving direction is
+        // A far end that was closed meanwhile has closed its sending direction itself. Its receiving direction is
         // closed here.
         if !near_redirected {
             close_reading(&self.to_far, near_end);
@@ -716,8 +718,8 @@ impl<'a, 'b> Joining<'a, 'b> {
         self.to_near.hand_over_to_both(&self.to_far);
     }
 
-    /// Freezes the ring that the far end of `far` writes. Returns `false` if that far end is closed or dead, or breaks
-    /// the protocol.
+    /// Freezes the outgoing ring of `far`'s far end. Returns `false` if that far end is closed or dead, or breaks the
+    /// protocol.
     fn freeze_far(&mut self) -> bool {
         for _ in 0..MOST_TRIES {
             if self.far.is_alone() {
@@ -737,8 +739,8 @@ impl<'a, 'b> Joining<'a, 'b> {
         false
     }
 
-    /// Undoes the new lane of a fuse that failed: neither far end goes on there. A far end in this process may have
-    /// been closed meanwhile and have taken its side of the lane; then that side is released already.
+    /// Undoes the new lane of a failed fuse: neither far end goes on in the lane. If a far end in this process was
+    /// closed meanwhile, it may have taken its side of the lane; then that side is released already.
     fn unmake(&self) {
         match [&self.near.tx.lane, &self.far.tx.lane].map(|lane| lane.forget_successor()) {
             [true, true] => {
@@ -761,8 +763,8 @@ impl<'a, 'b> Joining<'a, 'b> {
     }
 }
 
-/// Closes the receiving direction of this process's side of `lane`, in place of a far end that was closed before it
-/// came to this lane. The close uses the options of `end`.
+/// Closes the receiving direction of this process's side of `lane`, in place of a far end that was closed before
+/// reaching the lane. The close uses the options of `end`.
 fn close_reading(lane: &Arc<Lane>, end: &End) {
     let end = End::new(lane.clone(), &end.options);
     // The far end has closed the sending direction itself.
@@ -773,8 +775,8 @@ fn close_reading(lane: &Arc<Lane>, end: &End) {
 }
 
 impl End {
-    /// Receives a backlog prepended by another process, and returns its messages. `table` is the handle table of these
-    /// messages, `token` the token of the ring, and `message` the number of their attachments. If a descriptor of the
+    /// Receives a backlog prepended by another process, and returns the messages. `table` is the handle table of the
+    /// messages, `token` the token of the ring, and `message` the number of the attachments. If a descriptor of the
     /// backlog did not arrive, fails with [`Error::PeerClosed`], so that the receiving direction of this end ends.
     pub(in crate::channel) fn receive_prepended(
         &self,
@@ -797,7 +799,7 @@ impl End {
         }
     }
 
-    /// Receives a backlog prepended within this process, and returns its messages. The messages are in the mailbox of
+    /// Receives a backlog prepended within this process, and returns the messages. The messages are in the mailbox of
     /// this process, under `token` (the token of the ring) and the number `message`.
     pub(in crate::channel) fn prepended_local(
         &self,

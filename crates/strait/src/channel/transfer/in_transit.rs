@@ -30,17 +30,17 @@ pub(in crate::channel) fn close_in_transit(lane: Lane) {
     drop(Channel { end: Arc::new(End::new(Arc::new(lane), &Options::new().shared())) });
 }
 
-/// Returns the links used by the sending lanes of these ends. Does not follow the ends in their messages. Leaves out an
-/// end whose sending lock another thread holds.
+/// Returns the links used by the sending lanes of the given ends, without the ends in their messages. Leaves out an end
+/// whose sending lock another thread holds.
 fn used_by(ends: impl Iterator<Item = Arc<End>>) -> Vec<Arc<Link>> {
     let lane = |end: Arc<End>| Some(end.tx.lock(Deadline::NOW).ok()?.lane.clone());
     let lanes: Vec<_> = ends.filter_map(lane).collect();
     lanes.iter().flat_map(|lane| lane.links()).map(|link| Arc::clone(link)).collect()
 }
 
-/// Returns the tokens of the rings within this process that these ends read, and those that ends in their backlogs
-/// read: whatever holds the former holds the latter. Leaves out a ring that another process writes, whose token that
-/// process may have chosen, and an end whose receiving lock another thread holds.
+/// Returns the tokens of the rings within this process that are read by the given ends, and by the ends in their
+/// backlogs: the holder of an end also holds the ends in its backlog. Leaves out a ring written by another process,
+/// which may have chosen the token. Leaves out an end whose receiving lock another thread holds.
 pub(in crate::channel) fn rings_read_by<'a>(ends: impl Iterator<Item = &'a Arc<End>>) -> Vec<u128> {
     let mut rings = Vec::new();
     let mut held = Vec::new();
@@ -65,10 +65,10 @@ pub(in crate::channel) fn rings_read_by<'a>(ends: impl Iterator<Item = &'a Arc<E
 pub(in crate::channel) fn of_handles(handles: &[Handle], here: bool) -> Option<InTransit> {
     let ends = || handles.iter().filter_map(Handle::as_end).cloned();
     ends().next()?;
-    // The count comes first: a thread that decides now where one of these ends goes on must find it.
+    // The count comes first, so that a thread that now decides the next lane of one of these ends finds the count.
     let in_transit = InTransit::counted(!here)?;
-    // Ends in messages to these ends were counted when they were sent, if there was reason to. So a chain of ends
-    // that lie in each other's messages is not followed again for each of them.
+    // Ends in messages to these ends were counted when sent, if necessary. So a chain of ends in each other's messages
+    // is not followed again for each end.
     let links = if here {
         used_by(ends())
     } else {

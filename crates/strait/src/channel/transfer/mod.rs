@@ -1,4 +1,4 @@
-//! Ends that travel, are joined, and are closed.
+//! Moving, fusing and closing ends of channels.
 //!
 //! [`moving`] takes an end out of its lane, with its unreceived messages. [`ends`] sends the end, and [`table`] encodes
 //! the handles of a message. [`fuse`] joins two channels. [`in_transit`] tells the lanes the references of ends in

@@ -72,19 +72,18 @@ struct UnreadAhead {
 fn unmake(lane: &Lane, fresh: &Lane) {
     match lane.forget_successor() {
         true => fresh.unmake(),
-        // The other end has learnt of the fresh lane within this process, and has used it in some way.
+        // The other end has learnt of the fresh lane within this process, and has used the lane.
         false => fresh.cancel_transfer(),
     }
 }
 
-/// The ends moved so far by one attempt, for one message or for the messages of one fuse. Both ends of a channel may be
-/// among them.
+/// The ends moved so far by one attempt to send a message, or to fuse. Both ends of a channel may be among the ends.
 #[derive(Debug, Default)]
 pub(super) struct Along {
     moved: Vec<MovedAlong>,
 }
 
-/// An end that an attempt has moved.
+/// An end moved by an attempt.
 #[derive(Debug)]
 struct MovedAlong {
     /// The fresh lane of the end.
@@ -126,8 +125,8 @@ impl End {
     /// Moves this end into a fresh lane for the process at the link `dest`. No other thread uses the end. After an
     /// error the end is where it was, or in another lane, and works as before.
     ///
-    /// `along` are the ends that the same attempt has moved before; the other end of this end may be among them. This
-    /// end is added to them.
+    /// `along` are the ends moved before by the same attempt; the other end of this end may be one of them. The call
+    /// adds this end to `along`.
     pub(super) fn relocate(&self, dest: &InUse, along: &mut Along, deadline: Deadline) -> Result<(), Error> {
         self.relocate_into(dest, along, None, deadline)
     }
@@ -194,21 +193,21 @@ impl End {
                 return Err(error);
             }
             if rx.ended().is_none() && !Arc::ptr_eq(&rx.lane, &fresh) {
-                // Both ends moved at once, and the other one goes first.
+                // Both ends moved at once, and the other end goes first.
                 let theirs = rx.lane.clone();
                 self.enter_tx(&mut tx, theirs);
                 continue;
             }
-            // The other end was closed, or its process died, before it came to its next lane.
+            // The other end was closed, or its process died, before the other end reached its next lane.
             if alone && rx.ended().is_none() {
                 rx.end_with(Error::PeerClosed);
             }
-            // An other end that has closed both its directions in the old lane follows no mark.
+            // If the other end has closed both directions in the old lane, it follows no mark.
             if alone || (!marked && rx.ended() == Some(Error::PeerClosed)) {
                 fresh.other_never_comes();
             }
-            // If the other end is closed or dead, no end reads in the fresh lane: messages sent there would be lost,
-            // with the ends in them.
+            // If the other end is closed or dead, no end reads in the fresh lane: messages sent there, and the ends in
+            // them, would be lost.
             if let Some(error) = rx.ended() {
                 tx.end_with(error);
             }
@@ -224,8 +223,8 @@ impl End {
         }
     }
 
-    /// Moves this end within its process, into memory of only this process and the process of the other end. Waits
-    /// until `deadline` while the move is not possible.
+    /// Moves this end within this process, into memory shared only by this process and the process of the other end.
+    /// Waits until `deadline` while the move is not possible.
     pub(in crate::channel) fn rehome(&self, deadline: Deadline) -> Result<(), Error> {
         self.born.check()?;
         let mut backoff = PollBackoff::default();
@@ -242,7 +241,7 @@ impl End {
         Ok(())
     }
 
-    /// Brings this end to the present lane of the other end, however often the other end has moved. `along` are the
+    /// Brings this end to the present lane of the other end, for any number of moves of the other end. `along` are the
     /// ends travelling with this end; the call does not wait for them.
     ///
     /// # Errors
@@ -255,7 +254,7 @@ impl End {
         along: &Along,
     ) -> Result<(), Error> {
         for _ in 0..MOST_LANES {
-            // If the peer has opened its side, opens the lane.
+            // Opens the lane, if the peer has opened its side.
             let _ = self.next_or_mark(rx);
             if !rx.is_open() && rx.ended().is_none() {
                 blocked_on::note(BlockedOn::Transit(Subject::of(Arc::downgrade(&rx.lane))));
