@@ -1,5 +1,4 @@
-//! Tests of what an end reports about its other end while this process lacks the descriptors to learn where the other
-//! end has moved.
+//! Tests of an end's reports about its other end while this process lacks the descriptors to follow the other end.
 
 mod common;
 
@@ -37,7 +36,7 @@ fn keeper(_: &str) {
     parent.send(b"it works").unwrap();
 }
 
-/// The processes through which an end moves on, and the channels to them.
+/// The processes through which an end moves on, with a channel to each.
 struct Processes {
     _actors: [Actor; 2],
     to_mover: Channel,
@@ -53,7 +52,7 @@ impl Processes {
         Self { _actors: [mover, keeper], to_mover, to_keeper }
     }
 
-    /// Sends `end` to the mover, which sends it to the keeper. Returns when the keeper has it.
+    /// Sends `end` to the mover, which sends the end to the keeper. Returns once the keeper has the end.
     fn move_on(&self, end: Channel) {
         self.to_mover.send(Outgoing::new(b"").handle(end)).unwrap();
         assert_eq!(self.to_keeper.recv_by(DEADLINE).unwrap().bytes(), b"it is here");
@@ -94,8 +93,8 @@ fn taker(_: &str) {
     drop(stay);
 }
 
-/// Shows that an honest peer is not taken for a bad one if its packet brings two pieces of memory and one descriptor is
-/// free. Runs in a process of its own, because the role limits the descriptors of its process.
+/// Shows that an honest peer does not count as bad if its packet brings two pieces of memory while one descriptor is
+/// free. Runs in a process of its own, because the role limits the descriptors.
 #[test]
 fn a_packet_with_two_pieces_of_memory_waits_until_both_fit() {
     alone("taker", "");
@@ -111,12 +110,12 @@ fn rearmer(_: &str) {
     assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);
     assert_eq!(stays.try_recv().unwrap().bytes(), b"first");
     processes.move_on(moves);
-    // This process follows the other end, so that only the registration at another link is left.
+    // Follows the other end, so that only the registration at another link is left.
     assert_eq!(stays.try_recv().unwrap_err(), Error::WouldBlock);
     assert_eq!(without_descriptors(rearm), Err(Error::NoDescriptors));
     stays.send(b"hello").unwrap();
     assert_eq!(processes.to_keeper.recv_by(DEADLINE).unwrap().bytes(), b"it works");
-    // The keeper closes its end.
+    // The keeper has closed the end.
     assert_eq!(stays.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
     let reported = set.wait(&mut events, Deadline::NOW).unwrap();
     assert_eq!(reported, 0, "reported although it was not rearmed");
@@ -135,8 +134,8 @@ fn asker(_: &str) {
 }
 
 /// Shows that a one-shot registration that could not be rearmed reports nothing. Each round runs in a process of its
-/// own, because the role limits the descriptors of its process. There are many rounds, because in most of them the
-/// library has no reason to look at the end again.
+/// own, because the role limits the descriptors. There are many rounds, because in most rounds the library has no
+/// reason to look at the end again.
 #[test]
 fn a_registration_that_cannot_be_rearmed_for_want_of_descriptors_is_not_armed() {
     (0..60).for_each(|_| alone("rearmer", ""));

@@ -1,4 +1,4 @@
-//! Tests of a wait set that sleeps in a futex or in epoll, and of every event that can end its sleep.
+//! Tests of a wait set asleep in a futex or in epoll, and of every event that can end the sleep.
 
 mod common;
 
@@ -69,7 +69,7 @@ fn give() {
     let _ = parent.recv();
 }
 
-/// Returns a process that echoes, and two channels to it.
+/// Returns an echoing process, and two channels.
 fn two_channels() -> (Actor, [Channel; 2]) {
     let (actor, first) = spawn("echo");
     let (second, theirs) = Channel::pair().unwrap();
@@ -77,7 +77,7 @@ fn two_channels() -> (Actor, [Channel; 2]) {
     (actor, [first, second])
 }
 
-/// The id of a thread that is in `wait`, or 0; other threads watch by it whether the thread sleeps.
+/// The id of a thread in `wait`, or 0; other threads use the id to see whether the thread sleeps.
 struct Sleeper(AtomicI32);
 
 impl Sleeper {
@@ -108,7 +108,7 @@ impl Sleeper {
     }
 }
 
-/// Shows that each kind of event wakes a thread that sleeps in a wait set.
+/// Shows that each kind of event wakes a thread asleep in a wait set.
 #[test]
 fn everything_wakes_a_set() {
     let (actor, [first, second]) = two_channels();
@@ -127,7 +127,7 @@ fn everything_wakes_a_set() {
                 0 => (first.send(b"x").map(|()| 1).unwrap(), None),
                 1 => (second.send(b"x").map(|()| 2).unwrap(), None),
                 2 => (near.send(b"x").map(|()| 3).unwrap(), None),
-                // A channel that is readable already becomes a member.
+                // An already readable channel becomes a member.
                 3 => {
                     let (a, b) = Channel::pair().unwrap();
                     a.send(b"x").unwrap();
@@ -187,7 +187,7 @@ fn a_set_that_sleeps_is_asked_for_its_descriptor() {
     }
 }
 
-/// Shows that no wake-up is lost between several threads that wait on one link: one thread in one wait set, two threads
+/// Shows that no wake-up is lost between several threads waiting on one link: one thread in one wait set, two threads
 /// in another, and one thread in a receive. Which threads sleep, and how, changes all the time.
 #[test]
 fn sets_on_one_link_sleep_and_wake_beside_each_other() {
@@ -235,8 +235,8 @@ fn sets_on_one_link_sleep_and_wake_beside_each_other() {
     finish(actor);
 }
 
-/// Shows that the death of a peer wakes a sleeping wait set although the peer sends nothing when it dies, and that
-/// messages which the peer sent before can be received.
+/// Shows that the death of a peer wakes a sleeping wait set although a dying peer sends nothing, and that messages sent
+/// before can be received.
 #[test]
 fn a_peer_that_is_killed_wakes_a_set() {
     for _ in 0..10 {
@@ -268,7 +268,7 @@ fn a_peer_that_is_killed_while_another_rings_for_nothing_wakes_a_set() {
         let tell = tell.clone();
         traps.arm(channel, conditions, move |_| tell.send(()).unwrap()).unwrap();
     };
-    // A peer that has sent a message knows how to wake a thread that sleeps in a futex.
+    // After sending a message, the peer knows how to wake a thread asleep in a futex.
     for channel in [&mortal, &talker] {
         arm(channel, Conditions::new().messages(2));
     }
@@ -285,7 +285,7 @@ fn a_peer_that_is_killed_while_another_rings_for_nothing_wakes_a_set() {
     }
     let watched = Arc::new(Watched::new());
     let (waits, entered) = (Arc::clone(&traps), Arc::clone(&watched));
-    // The thread is not joined, so that a dispatch that never returns does not hang the test.
+    // Not joined, so that a dispatch without return does not hang the test.
     thread::spawn(move || {
         entered.enter();
         waits.dispatch(Deadline::NEVER)
@@ -297,7 +297,7 @@ fn a_peer_that_is_killed_while_another_rings_for_nothing_wakes_a_set() {
     told.recv_timeout(SOON).expect("the death of the peer was not reported");
 }
 
-/// Shows that packets for another thread do not count as idle wake-ups of a wait set that they wake.
+/// Shows that packets for another thread do not count as idle wake-ups of a wait set woken by the packets.
 #[test]
 fn packets_for_another_thread_are_not_counted_as_wake_ups_for_nothing() {
     let (actor, gifts) = spawn("giver");

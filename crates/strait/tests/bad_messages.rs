@@ -29,7 +29,7 @@ fn child() {
     ]);
 }
 
-/// Returns a list to which each report of a bad peer in this process is added.
+/// Returns a list of all further reports of bad peers in this process.
 fn listen() -> Arc<Mutex<Vec<BadPeer>>> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let listening = told.clone();
@@ -80,7 +80,7 @@ fn received_before(_: &str) {
     let ((from, to), (moved, _stays)) = (over_a_socket(), over_a_socket());
     from.send(b"nonsense").unwrap();
     from.send(Outgoing::new(&[7; 1 << 20])).unwrap();
-    // A process that introduces two others to each other first receives what is in the sockets.
+    // An introducing process first receives everything in the sockets.
     to.send(Outgoing::new(b"an end").handle(moved)).unwrap();
     assert_eq!(to.recv_by(DEADLINE).unwrap().report_bad("nonsense"), Reported::Closed);
     assert_eq!(to.recv_by(DEADLINE).unwrap_err(), Error::BadPeer("nonsense"));
@@ -164,7 +164,7 @@ fn spawn_echo() -> (Actor, Channel) {
     spawn("mover")
 }
 
-/// Shows that a message can be reported by whichever call it was received.
+/// Shows that a message can be reported after any way of receiving.
 #[test]
 fn however_a_message_was_received() {
     alone("every way", "");
@@ -221,7 +221,7 @@ fn within(_: &str) {
     assert_eq!(Message::new().report_bad("nothing"), Reported::Gone);
 }
 
-/// Sends its parent an end with an unread message, and then another message to that end.
+/// Sends the parent an end with an unread message, and then another message to the end.
 fn holder(_: &str) {
     let hub = parent();
     let (ours, theirs) = Channel::pair().unwrap();
@@ -281,8 +281,8 @@ fn mover(_: &str) {
     }
 }
 
-/// Shows that a report of a message closes the link of the process that has the other end now, and not of one that had
-/// the other end before.
+/// Shows that a report of a message closes the link of the present holder of the other end, and not of an earlier
+/// holder.
 #[test]
 fn an_end_that_moved_is_blamed_on_who_has_it_now() {
     alone("moved", "");
@@ -307,7 +307,7 @@ fn moved(_: &str) {
     assert_works(&one);
 }
 
-/// Shows that a report of a message of a dead process names that process to the callback.
+/// Shows that the callback for a message of a dead process names the process.
 #[test]
 fn a_sender_that_is_dead_is_told_of() {
     alone("dead", "");

@@ -1,4 +1,4 @@
-//! Tests of senders that have to wait: each sleeps until the event that ends its wait.
+//! Tests of waiting senders: each sleeps until the event for which the sender waits.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn over(socket: OwnedFd) -> Channel {
     Channel::over(socket).unwrap()
 }
 
-/// Returns a channel between two links of this process; both ends have opened their sides.
+/// Returns a channel between two links of this process, with both sides open.
 fn open_pair() -> (Channel, Channel) {
     let (one, other) = sockets();
     let (one, other) = (over(one), over(other));
@@ -49,14 +49,14 @@ fn null() -> OwnedFd {
     File::open("/dev/null").unwrap().into()
 }
 
-/// Returns how often this thread has slept so far.
+/// Returns how often the current thread has slept so far.
 fn sleeps() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let line = status.lines().find(|line| line.starts_with("voluntary_ctxt_switches")).unwrap();
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Returns what `call` returns, and asserts that the call slept at most [`FEW`] times.
+/// Returns the result of `call`, and asserts that the call slept at most [`FEW`] times.
 fn sleeping_little<T>(call: impl FnOnce() -> T) -> T {
     let before = sleeps();
     let returned = call();
@@ -65,8 +65,8 @@ fn sleeping_little<T>(call: impl FnOnce() -> T) -> T {
     returned
 }
 
-/// Runs `call` in a thread of its own, then `event`, and returns what `call` returns. Asserts that `call` waits until
-/// `event`; the thread is given time to fall asleep.
+/// Runs `call` in a new thread, then `event`, and returns the result of `call`. Asserts that `call` waits until
+/// `event`; the thread has time to fall asleep.
 fn until<T: Send + std::fmt::Debug>(call: impl FnOnce() -> T + Send, event: impl FnOnce()) -> T {
     let (begins, begun) = mpsc::channel();
     thread::scope(|scope| {
@@ -101,7 +101,7 @@ fn a_send_of_an_end_whose_peer_has_not_opened_its_side_sleeps_until_it_has() {
     assert_eq!(other.unwrap().recv_by(DEADLINE).unwrap().bytes(), b"through");
 }
 
-/// Shows that `rehome` and `fuse` of an end whose peer has not opened its side sleep until the peer has.
+/// Shows that `rehome` and `fuse` of an end sleep until the peer has opened its side.
 #[test]
 fn so_does_whoever_moves_or_joins_such_an_end() {
     let (ours, theirs) = sockets();
@@ -215,7 +215,7 @@ fn large(n: usize) -> Vec<u8> {
     (0..LARGE).map(|at| (at / 1000 + n) as u8).collect()
 }
 
-/// Shows that as many large messages can be in flight as the limit on their bytes permits.
+/// Shows that the limit on the bytes in flight permits as many large messages as fit.
 #[test]
 fn as_many_large_messages_are_under_way_as_may_be_by_their_bytes() {
     const MANY: usize = 200;
@@ -234,7 +234,7 @@ fn as_many_large_messages_are_under_way_as_may_be_by_their_bytes() {
                 a.try_send(&large(n + round)).unwrap_or_else(|failed| panic!("{n}: {}", failed.error));
             }
             assert_eq!(a.try_send(&large(0)).unwrap_err().error, Error::WouldBlock);
-            // The receiver holds some messages, so that memory is returned in another order than it was lent in.
+            // The receiver holds some messages, so that memory is not returned in the order of lending.
             let held: Vec<_> = (0..MANY / 2).map(|n| (n, b.recv_in_place(DEADLINE).unwrap())).collect();
             for n in MANY / 2..MANY {
                 assert!(b.recv_by(DEADLINE).unwrap().bytes() == large(n + round), "{n}");
@@ -253,7 +253,7 @@ fn as_many_large_messages_are_under_way_as_may_be_by_their_bytes() {
     }
 }
 
-/// Shows that an end moves together with its unreceived large messages, of which several are in one block.
+/// Shows that an end moves with its unreceived large messages, several of them in one block.
 #[test]
 fn an_end_takes_along_large_messages_that_share_memory() {
     const MANY: usize = 120;

@@ -1,4 +1,4 @@
-//! Tests in which both ends of a channel travel, in a process that a socket connects with itself.
+//! Tests in which both ends of a channel travel, in a process with a socket to itself.
 
 use std::time::Duration;
 
@@ -8,7 +8,7 @@ use strait::{Channel, Error, Handle, Outgoing};
 
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// Returns both ends of a channel over a socket of its own: each end takes the other one for one of another process.
+/// Returns both ends of a channel over a new socket: each end treats the other end as an end of another process.
 fn over_a_socket() -> (Channel, Channel) {
     let (one, other) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     let (one, other) = (Channel::over(one).unwrap(), Channel::over(other).unwrap());
@@ -24,7 +24,7 @@ fn talk(one: &Channel, other: &Channel) {
     }
 }
 
-/// Returns the processor time that this thread has used.
+/// Returns the processor time used by the current thread.
 fn processor_time() -> Duration {
     clock_gettime(ClockId::ThreadCPUTime).try_into().unwrap()
 }

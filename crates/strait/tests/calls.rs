@@ -24,7 +24,7 @@ fn child() {
     common::play(ROLES);
 }
 
-/// Answers each request with its bytes in reverse order and its handles.
+/// Answers each request with the reversed bytes, and with the handles.
 fn server(threads: usize) {
     let end = CallEnd::over(parent());
     std::thread::scope(|scope| {
@@ -45,7 +45,7 @@ fn server(threads: usize) {
     });
 }
 
-/// Answers one request, then takes requests without answering them until the process is killed.
+/// Answers one request, then takes requests without answers until killed.
 fn takes_and_waits() {
     let end = CallEnd::over(parent());
     let request = end.next_request(DEADLINE).unwrap();
@@ -56,7 +56,7 @@ fn takes_and_waits() {
     }
 }
 
-/// Answers each request with its depth and, above depth 0, with the answer to a request of its own of one depth less.
+/// Answers each request with the depth; above depth 0, also with the answer to a request of depth - 1.
 fn caller_and_server() {
     let end = CallEnd::over(parent());
     loop {
@@ -101,7 +101,7 @@ fn many_threads_call_and_each_gets_its_answer() {
             let end = &end;
             scope.spawn(move || {
                 for n in 0..1000u64 {
-                    // Small messages, larger ones, and some that are stored outside the ring.
+                    // Small messages, larger messages, and some out of line.
                     let len = [8, 200, 300, 5_000, 100_000][(n % if n % 100 == 0 { 5 } else { 4 }) as usize];
                     let bytes = pattern(thread << 32 | n, len);
                     let reply = end.call(&bytes, DEADLINE).unwrap();
@@ -173,15 +173,15 @@ fn what_was_sent_to_a_peer_that_dies_has_an_unknown_outcome_and_what_was_not_has
     }
 }
 
-/// Shows that a reply to a call that timed out or was cancelled is counted and dropped, and that the call keeps its
-/// call slot until then.
+/// Shows that a reply to a timed-out or cancelled call is counted and dropped, and that the call keeps its call slot
+/// until then.
 #[test]
 fn late_replies_are_counted_and_dropped() {
     let (a, b) = Channel::pair().unwrap();
     let (client, server) = (CallOptions::new().calls(2).over(a), CallEnd::over(b));
     assert_eq!(outcome_unknown(client.call(b"one", Duration::from_millis(5))), Error::TimedOut);
     let pending = client.begin_call(b"two", Deadline::NOW).unwrap();
-    // Both calls keep their call slots until they are answered.
+    // Both calls keep their call slots until the answers.
     match client.begin_call(b"three", Deadline::NOW) {
         Err(CallError::NotSent(failed)) => assert_eq!(failed.error, Error::WouldBlock),
         other => panic!("{other:?}"),
@@ -225,13 +225,12 @@ fn answers_that_nobody_asked_for_are_counted_and_what_is_no_call_is_a_bad_peer()
     for id in 1..=4 {
         b.send(&trailer(1, id)).unwrap();
     }
-    // The requests before that one can be received.
+    // The requests before the bad request can be received.
     let _held: Vec<_> = (0..3).map(|_| end.next_request(DEADLINE).unwrap()).collect();
     assert!(matches!(end.next_request(DEADLINE), Err(Error::BadPeer(_))));
 }
 
-/// Shows that the program can report a peer as bad for a reason that only the program knows, and that the peer loses
-/// its link.
+/// Shows that a program can report a peer as bad for a reason of its own, and that the peer loses the link.
 #[test]
 fn a_peer_is_reported_as_bad_and_loses_its_link() {
     let (actor, channel) = spawn("refuser");
@@ -285,7 +284,7 @@ fn two_ends_that_call_each_other_with_full_rings_go_on() {
     const CALLS: u64 = 400;
     std::thread::scope(|scope| {
         for end in &ends {
-            // The thread sends all its requests before it waits for an answer.
+            // The thread sends all requests before waiting for an answer.
             scope.spawn(|| {
                 let pending: Vec<_> = (0..CALLS).map(|n| end.begin_call(&[n as u8; 700], DEADLINE).unwrap()).collect();
                 for (n, pending) in (0..CALLS).zip(pending) {
@@ -305,8 +304,8 @@ fn two_ends_that_call_each_other_with_full_rings_go_on() {
     assert_eq!(answered.into_inner(), 2 * CALLS);
 }
 
-/// Shows that a thread that finds no room to send receives meanwhile. Each end has one thread, which first sends all
-/// requests and then answers all; no other thread receives.
+/// Shows that a thread without room to send receives meanwhile. Each end has one thread, which first sends all requests
+/// and then answers all; no other thread receives.
 #[test]
 fn threads_that_find_no_room_receive_meanwhile() {
     let options = Options::new().ring(256).ring_max(1024);

@@ -1,6 +1,6 @@
-//! Tests of processes in two containers that share one mounted directory: each container has namespaces of its own for
-//! users, processes and mounts. Namespaces and memory groups need permissions that not every machine grants. A test
-//! without the permissions prints that it lacks them, and passes.
+//! Tests of processes in two containers with a common mounted directory: each container has namespaces of its own for
+//! users, processes and mounts. Namespaces and memory groups need permissions that some machines do not grant. Without
+//! the permissions, a test prints a note, and passes.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn child() {
     common::play(&[("serves", serves), ("visits", visits), ("holds a message", holds_a_message)]);
 }
 
-/// A directory that containers mount, removed when this object is dropped.
+/// A directory for mounting in containers, removed on drop.
 struct Shared(PathBuf);
 
 impl Shared {
@@ -44,8 +44,8 @@ impl Drop for Shared {
 /// Where a container has the shared directory.
 const INSIDE: &str = "/mnt";
 
-/// Returns a command that runs `program` in a container with its own namespaces (`flags` of `unshare`), in which the
-/// directory is mounted.
+/// Returns a command for `program` in a container with its own namespaces (`flags` of `unshare`), with the directory
+/// mounted.
 fn container(flags: &[&str], directory: &Path, program: &Command) -> Command {
     let mut wrapped = Command::new("unshare");
     wrapped.args(flags).args(["--pid", "--mount", "--mount-proc", "--fork", "--kill-child"]);
@@ -56,20 +56,20 @@ fn container(flags: &[&str], directory: &Path, program: &Command) -> Command {
     wrapped
 }
 
-/// Starts a process that plays `role` in a container.
+/// Starts a process with the role `role` in a container.
 fn contained(flags: &[&str], directory: &Path, role: &str) -> Actor {
     Actor(container(flags, directory, &command(role, "")).spawn().unwrap())
 }
 
-/// Asserts that the process at the other end is known by its user alone: it is in a container that this process does
-/// not see.
+/// Asserts that only the user of the process at the other end is known: the process is in a container invisible to this
+/// process.
 fn assert_has_no_number(channel: &Channel) {
     let peer = channel.peer().unwrap().unwrap();
     assert_eq!((peer.pid, peer.uid), (None, rustix::process::geteuid().as_raw()));
 }
 
-/// Accepts a process from the other container and one from outside, introduces them to each other twice, and takes over
-/// one of the ends.
+/// Accepts a process from the other container and a process from outside, introduces the two to each other twice, and
+/// takes over one of the ends.
 fn serves(_: &str) {
     assert_eq!(std::process::id(), 1);
     let listener = Listener::bind("service").unwrap();
@@ -108,7 +108,7 @@ fn visits(_: &str) {
         let handles = message.take_handles().unwrap();
         stays.send_by(Outgoing::new(message.bytes()).handles(handles), DEADLINE).unwrap();
     }
-    // The process outside is known once it has opened its side.
+    // The process outside is known after opening its side.
     assert_has_no_number(&stays);
     stays.send_by(b"the last message", DEADLINE).unwrap();
     assert_eq!(channel.recv_by(2 * DEADLINE).map(drop), Ok(()), "this process is killed before");
@@ -144,7 +144,7 @@ fn two_containers_need_a_common_directory_and_nothing_else() {
         assert!(back.bytes() == large);
         let region = back.take_handles().unwrap().remove(0).into_region().unwrap();
         assert_eq!(&region.view(..).unwrap()[..], b"a region");
-        // What the visitor has this process hold counts for the visitor alone.
+        // The resources held for the visitor count for the visitor alone.
         let held = |channel: &Channel| channel.peer_usage().unwrap().unwrap().peer(Resource::Regions).held;
         assert_eq!((held(&stays), held(&channel)), (8, 0));
         let file: Handle = std::fs::File::open("/dev/null").unwrap().into();
@@ -156,7 +156,7 @@ fn two_containers_need_a_common_directory_and_nothing_else() {
         assert_eq!(stays.recv_by(DEADLINE).unwrap().bytes(), b"the last message");
         visitor.kill();
         assert_eq!(stays.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
-        // The server serves one after the other.
+        // The server serves one channel after the other.
         for channel in [moved, channel] {
             channel.send_by(b"still here", DEADLINE).unwrap();
             assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"still here");
@@ -172,7 +172,7 @@ const LARGE: usize = 64 << 20;
 
 const PAGE: usize = 4096;
 
-/// Receives messages, holds each until the next one, and tells when it has read every page.
+/// Receives messages, holds each until the next, and reports when every page was read.
 fn holds_a_message(_: &str) {
     let parent = common::parent();
     let mut page = [0; PAGE];
@@ -202,8 +202,8 @@ fn memory_group(actor: &Actor) -> Option<(PathBuf, PathBuf)> {
     None
 }
 
-/// Shows that the memory of a large message is charged to the group of its sender, who touches it first, however long
-/// the receiver holds the message.
+/// Shows that the memory of a large message is charged to the group of the sender, which touches the memory first,
+/// however long the receiver holds the message.
 #[test]
 fn a_message_is_charged_to_the_memory_group_of_its_sender() {
     let (actor, channel) = common::spawn("holds a message");

@@ -157,7 +157,7 @@ fn parts_are_gathered() {
     actor.wait_for_success();
 }
 
-/// Shows that the messages of a batch arrive in order, each by itself.
+/// Shows that the messages of a batch arrive singly and in order.
 #[test]
 fn a_row_of_messages_keeps_its_order_and_its_borders() {
     let (actor, channel) = spawn("echo");
@@ -280,7 +280,7 @@ fn bytes_alone_are_taken_and_nothing_else() {
     assert_eq!(b.recv_into(&mut buffer, Deadline::NOW).unwrap_err(), Error::PeerClosed);
 }
 
-/// Shows that `try_recv_bytes` leaves a message that was put back to the other calls, and receives none before that
+/// Shows that `try_recv_bytes` leaves a message that was put back to the other calls, and receives nothing before that
 /// message.
 #[test]
 fn the_shortest_way_to_receive_does_not_pass_over_messages_that_were_put_back() {
@@ -301,7 +301,7 @@ fn file_with(content: &[u8]) -> OwnedFd {
     writer.into()
 }
 
-/// Returns an open file that no directory contains.
+/// Returns an open file without a name.
 fn tempfile() -> std::fs::File {
     let path =
         std::env::temp_dir().join(format!("strait-test-{}-{:?}", std::process::id(), std::thread::current().id()));

@@ -17,21 +17,21 @@ fn child() {
     common::play(&[("quiet", quiet), ("sends_after", sends_after), ("sends_what_is_over", sends_what_is_over)]);
 }
 
-/// Reports to the parent that it runs, and receives until the channel is closed.
+/// Reports to the parent, and receives until the channel is closed.
 fn quiet(_: &str) {
     let channel = common::parent();
     channel.send(b"here").unwrap();
     while channel.recv().is_ok() {}
 }
 
-/// Runs `work` in a thread of its own and returns its result; fails if `work` takes longer than [`DEADLINE`].
+/// Runs `work` in a new thread and returns the result; fails after [`DEADLINE`].
 fn in_time<T: Send + 'static>(work: impl FnOnce() -> T + Send + 'static) -> T {
     let (done, result) = mpsc::channel();
     std::thread::spawn(move || done.send(work()));
     result.recv_timeout(DEADLINE).expect("the work takes too long")
 }
 
-/// Shows that a sender whose ring is full times out although a block was returned to its pool.
+/// Shows that a sender with a full ring times out although a block was returned to the pool.
 #[test]
 fn a_block_that_came_back_does_not_keep_a_full_sender_awake() {
     in_time(|| {
@@ -95,7 +95,7 @@ fn a_command_can_be_started_again_and_each_child_has_its_own_end_alone() {
 /// Shows that the limit on descriptors in flight holds for reservations.
 #[test]
 fn reservations_keep_to_the_limit_on_descriptors_under_way() {
-    // A channel within a process has no such limit, so this one goes over a socket.
+    // Over a socket, because a channel within a process has no such limit.
     let (x, y) = rustix::net::socketpair(
         rustix::net::AddressFamily::UNIX,
         rustix::net::SocketType::SEQPACKET,
@@ -125,7 +125,7 @@ fn reservations_keep_to_the_limit_on_descriptors_under_way() {
     assert_eq!(b.try_recv().unwrap_err(), Error::WouldBlock);
 }
 
-/// Shows that messages which this process holds as views are not counted against the limit on the peer's memory.
+/// Shows that messages held as views do not count against the limit on the peer's memory.
 #[test]
 fn views_that_are_held_do_not_count_against_the_peer() {
     let (x, y) = rustix::net::socketpair(
@@ -209,7 +209,7 @@ fn sockets() -> (OwnedFd, OwnedFd) {
     socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
 }
 
-/// Returns a channel whose two ends are in this process and communicate over a socket.
+/// Returns a channel over a socket, with both ends in this process.
 fn over_a_socket() -> (Channel, Channel) {
     let (one, other) = sockets();
     let over = |socket| Channel::over(socket).unwrap();
@@ -278,7 +278,7 @@ fn sends_after(_: &str) {
     parent.send(b"done").unwrap();
 }
 
-/// Shows that no mapping is left over of memory that was reserved for an end which has left the process.
+/// Shows that no mapping is left of memory reserved for an end that has left the process.
 #[test]
 fn memory_for_an_end_of_this_process_that_leaves_meanwhile_does_not_stay() {
     let (actor, channel) = common::spawn_with("sends_after", "", &Options::new());
@@ -331,7 +331,7 @@ fn ends_that_find_no_room_again_and_again_are_sent_once_there_is_some() {
     }
 }
 
-/// Shows that handles of a message which failed are not received with the next message.
+/// Shows that handles of a failed message are not received with the next message.
 #[test]
 fn the_handles_of_a_message_that_was_not_sent_are_not_the_next_ones() {
     in_time(|| {
@@ -367,7 +367,7 @@ fn the_handles_of_a_message_that_was_not_sent_are_not_the_next_ones() {
     });
 }
 
-/// Returns the number of open descriptors of this process.
+/// Returns the number of open descriptors of the process.
 fn open() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count()
 }
@@ -380,7 +380,7 @@ fn sends_what_is_over(_: &str) {
         let (carrier, receiver) = over_a_socket();
         let (ours, theirs) = over_a_socket();
         drop(theirs);
-        // The end is now in memory of this process, and its other end is closed.
+        // The end is now in memory of this process alone, and the other end is closed.
         ours.rehome(DEADLINE).unwrap();
         carrier.send(Outgoing::new(b"an end").handle(ours)).unwrap();
         let ours = receiver.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
@@ -393,7 +393,7 @@ fn sends_what_is_over(_: &str) {
     parent.send(b"done").unwrap();
 }
 
-/// Shows that sending an end whose other end is closed leaves no descriptor open in the sending process.
+/// Shows that sending an end whose other end is closed leaves no descriptor open in the sender.
 #[test]
 fn an_end_that_is_over_leaves_no_descriptor_where_it_is_sent_from() {
     let (actor, channel) = common::spawn_with("sends_what_is_over", "", &Options::new());
@@ -411,12 +411,11 @@ fn sealed_memory(len: usize) -> OwnedFd {
     File::options().read(true).write(true).open(path.expect("no open sealed memory of this size")).unwrap().into()
 }
 
-/// Shows that a sealed message arrives as it was at its commit, although another holder of the memory writes to it
+/// Shows that a sealed message arrives as committed, although another holder of the memory writes to the memory
 /// afterwards.
 #[test]
 fn a_sealed_message_that_somebody_can_still_write_to_is_sent_as_it_was_when_committed() {
-    // A child that another thread forks while the memory is mapped can write to it in this way. No other test uses
-    // these sizes.
+    // A child forked by another thread during the mapping could write in this way. No other test uses these sizes.
     for len in [3, 5003, 1_000_003] {
         let (a, b) = Channel::pair().unwrap();
         let mut room = a.reserve_sealed(len).unwrap();
@@ -430,8 +429,8 @@ fn a_sealed_message_that_somebody_can_still_write_to_is_sent_as_it_was_when_comm
     }
 }
 
-/// Shows that a reservation whose handles cannot be sent, because the socket is full, sends nothing, and that
-/// everything that was sent arrives with its handle.
+/// Shows that a reservation sends nothing if the handles cannot be sent because the socket is full, and that every sent
+/// message arrives with its handle.
 #[test]
 fn a_reservation_whose_handles_find_no_room_in_the_socket_sends_nothing() {
     let (one, other) = sockets();
@@ -457,8 +456,8 @@ fn a_reservation_whose_handles_find_no_room_in_the_socket_sends_nothing() {
     assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), [7]);
 }
 
-/// Shows that an end arrives with its unread messages if these have more descriptors than one packet can carry, and
-/// that each descriptor is in its message.
+/// Shows that an end arrives with unread messages that have more descriptors than one packet can carry, each descriptor
+/// in its message.
 #[test]
 fn an_end_arrives_with_more_descriptors_than_a_packet_carries() {
     const MESSAGES: u8 = 5;

@@ -1,5 +1,4 @@
-//! Tests of data pipes: between processes and within one, with ends that move to other processes, and when one of the
-//! processes dies.
+//! Tests of data pipes: between processes and within a process, with moving ends, and with dying processes.
 
 mod common;
 
@@ -77,7 +76,7 @@ fn half() {
     let _ = channel.recv();
 }
 
-/// Holds the end that it receives, and does nothing with it.
+/// Holds the received end, and does nothing with it.
 fn silent() {
     let channel = parent();
     let held = take(&channel);
@@ -86,7 +85,7 @@ fn silent() {
     drop(held);
 }
 
-/// Drops the end that it receives.
+/// Drops the received end.
 fn drops() {
     let channel = parent();
     drop(take(&channel));
@@ -155,7 +154,7 @@ fn both_ends_move_on_in_the_middle_of_the_stream() {
     assert!(bytes.starts_with(&read));
 }
 
-/// Shows that a consumer can be sent through a process that exits.
+/// Shows that a consumer can be sent through an exiting process.
 #[test]
 fn an_end_goes_on_through_a_process_that_ends() {
     let (middle, to_middle) = spawn("middle");
@@ -416,7 +415,7 @@ fn a_set_waits_for_both_ends_beside_channels() {
     assert_eq!(set.len(), 1);
 }
 
-/// Shows that the descriptor of a wait set is no longer readable once the set has found that its members have nothing.
+/// Shows that the descriptor of a wait set is no longer readable once the set has found its members without events.
 #[test]
 fn the_descriptor_of_a_set_with_pipes_comes_to_rest() {
     use rustix::event::{PollFd, PollFlags, poll};
@@ -494,7 +493,7 @@ fn tempfile() -> std::fs::File {
     fd.into()
 }
 
-/// Shows that several threads can write to and read from one data pipe, each piece as a whole.
+/// Shows that several threads can write to and read from a data pipe, each piece whole.
 #[test]
 fn threads_take_turns() {
     let (producer, consumer) = DataPipe::pair(1000).unwrap();
@@ -535,7 +534,7 @@ fn nothing_is_left_of_pipes_whose_ends_travelled() {
         let producer: DataProducer = take(&echo).into_producer().unwrap();
         let consumer: DataConsumer = take(&echo).into_consumer().unwrap();
         producer.write_whole(b"x", Deadline::NOW).unwrap();
-        // The program does not take this end out of its message.
+        // The program leaves this end in the message.
         give(&echo, consumer);
         drop(echo.recv_by(DEADLINE).unwrap());
         assert_eq!(producer.write_some(&[0; 20_000], DEADLINE).unwrap_err(), Error::PeerClosed);

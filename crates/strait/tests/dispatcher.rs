@@ -1,5 +1,5 @@
-//! Tests of a dispatcher, whose handlers run in one thread: order, priorities, back-pressure, and channels that are
-//! added and removed.
+//! Tests of a dispatcher, whose handlers run in a single thread: order, priorities, back-pressure, and adding and
+//! removing channels.
 
 mod common;
 
@@ -29,7 +29,7 @@ fn child() {
 
 const STREAM: u64 = 20_000;
 
-/// Sends numbers, and succeeds if it receives each of them back in order.
+/// Sends numbers, and succeeds if each number comes back in order.
 fn stream(_: &str) {
     let channel = parent();
     std::thread::scope(|scope| {
@@ -46,7 +46,7 @@ fn stream(_: &str) {
 
 type Seen = Rc<RefCell<Vec<Vec<u8>>>>;
 
-/// Returns a handler that records each message, and the error with which the channel ended.
+/// Returns a handler that records each message, and the error at the end of the channel.
 fn note(seen: &Seen) -> impl FnMut(&Channel, Dispatched) + 'static {
     let seen = seen.clone();
     move |_: &Channel, dispatched| {
@@ -113,7 +113,7 @@ fn streams_in_order(processes: usize, pumps: usize) {
     pumps.into_iter().for_each(|pump| pump.join().unwrap());
 }
 
-/// Shows that a dispatcher handles channels of higher priority first, and channels of one priority in turn.
+/// Shows that a dispatcher handles channels of higher priority first, and channels of equal priority in turn.
 #[test]
 fn the_urgent_go_first_and_equals_take_turns() {
     the_urgent_go_first(true);
@@ -151,7 +151,7 @@ fn the_urgent_go_first(pumped: bool) {
     assert_eq!(rest, ["a0", "a1", "a2", "b0", "b1", "b2"]);
 }
 
-/// Shows that a channel whose handler is not called fills up, and that other channels are served meanwhile.
+/// Shows that a channel whose handler is not called fills up, while other channels are served.
 #[test]
 fn a_slow_handler_holds_up_its_sender_and_nobody_else() {
     let options = Options::new().ring(256).ring_max(256);
@@ -183,7 +183,7 @@ fn a_slow_handler_holds_up_its_sender_and_nobody_else() {
     assert!(theirs.try_send(b"there is room again").is_ok());
 }
 
-/// Shows that a handler learns of the close of its channel after the last message.
+/// Shows that a handler gets the close of its channel after the last message.
 #[test]
 fn the_end_comes_after_the_last_message() {
     let dispatcher = Dispatcher::new().unwrap();
@@ -243,15 +243,15 @@ fn handlers_may_serve_stop_dispatch_and_panic() {
     theirs.send(b"dispatch").unwrap();
     pump.run_once(Deadline::NOW).unwrap();
     theirs.send(b"stop").unwrap();
-    // A message that arrives for the first channel while its handler runs waits until the handler has returned.
+    // A message for the first channel that arrives while its handler runs waits until the handler has returned.
     assert_eq!(dispatcher.dispatch(Deadline::NOW).unwrap(), 2);
     assert_eq!(seen.borrow()[0], b"inside");
     assert_eq!(theirs.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
     assert!(!dispatcher.stop(0));
 }
 
-/// Shows that an urgent message that arrives while messages of another channel are handled is handled before the rest
-/// of those.
+/// Shows that an urgent message that arrives while messages of another channel are handled is handled before the
+/// remaining messages.
 #[test]
 fn what_becomes_urgent_meanwhile_goes_first_without_a_pump() {
     let dispatcher = Dispatcher::new().unwrap();
@@ -391,7 +391,7 @@ fn pumps_come_and_go() {
     }
 }
 
-/// Shows that the death of a peer ends its channel while a dispatcher sleeps, with one channel or with several.
+/// Shows that the death of a peer ends the channel while a dispatcher sleeps, with one channel or with several.
 #[test]
 fn a_peer_that_is_killed_ends_its_channel_without_a_pump() {
     for others in 0..2 {
@@ -418,8 +418,8 @@ fn a_peer_that_is_killed_ends_its_channel_without_a_pump() {
     }
 }
 
-/// Serves two channels. The peer of one sends more regions than the megabyte that its limit permits; the other channel
-/// reaches no limit.
+/// Serves two channels. The peer of one channel sends more regions than its limit of one megabyte permits; the other
+/// channel reaches no limit.
 fn limited() {
     let channel = parent();
     set_limits(Limits::new().peer(Resource::Regions, 1 << 20));
@@ -438,8 +438,8 @@ fn limited() {
     dispatcher.serve(ours, 0, note(&seen)).unwrap();
     let sizes = || regions.borrow().iter().map(Region::len).collect::<Vec<_>>();
 
-    // A dispatcher without a pump receives by itself. It has to report the limit, because otherwise it would wait until
-    // the deadline or without end.
+    // A dispatcher without a pump receives itself. The dispatcher has to report the limit instead of waiting until the
+    // deadline or without end.
     assert_eq!(dispatcher.dispatch(DEADLINE), Ok(1));
     assert_eq!(sizes(), [600_000]);
     assert_eq!(dispatcher.dispatch(DEADLINE), limit);
@@ -455,7 +455,7 @@ fn limited() {
     assert_eq!(dispatcher.dispatch(DEADLINE), Ok(1));
     assert_eq!(sizes(), [700_000]);
 
-    // A pump goes on with the other channel, and tries the one at its limit again at intervals.
+    // A pump continues with the other channel, and tries the channel at its limit again at intervals.
     let pump = dispatcher.pump();
     theirs.send(b"pumped").unwrap();
     while dispatcher.dispatch(Deadline::NOW).unwrap() == 0 {

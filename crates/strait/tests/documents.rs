@@ -1,4 +1,4 @@
-//! Tests that documents and code agree.
+//! Tests that documents agree with the code.
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -87,7 +87,7 @@ fn every_error_is_explained_by_its_text() {
     assert_eq!(rows, texts.len(), "docs/reference/errors.md explains errors that do not exist");
 }
 
-/// Returns the texts that only errors of sending have.
+/// Returns the texts of errors specific to sending.
 fn send_errors() -> [String; 2] {
     let (sender, _receiver) = Options::new().queue_messages(1).pair().unwrap();
     sender.send(b"fills the limit").unwrap();
@@ -127,7 +127,7 @@ fn meet_errors() -> [String; 6] {
     [now, late, closed, missing, none_now, none_late]
 }
 
-/// Returns the texts that only errors of regions have.
+/// Returns the texts of errors specific to regions.
 fn region_errors() -> [String; 5] {
     let region = Region::new(4096).unwrap();
     let outside = region.map(..5000).unwrap_err();

@@ -1,4 +1,4 @@
-//! Tests of messages that are built by appending.
+//! Tests of messages built by appending.
 
 mod common;
 
@@ -16,7 +16,7 @@ fn idle(_: &str) {
     std::thread::sleep(2 * DEADLINE);
 }
 
-/// Answers each message with its length, its checksum and its handles.
+/// Answers each message with the length, the checksum and the handles.
 fn sum(_: &str) {
     let channel = parent();
     while let Ok(mut message) = channel.recv() {
@@ -83,7 +83,7 @@ fn what_was_appended_can_be_written_over_wherever_it_lies() {
     }
 }
 
-/// Shows that drafts that are dropped have no effect on later messages.
+/// Shows that dropped drafts have no effect on later messages.
 #[test]
 fn one_that_is_dropped_was_never_there() {
     let (actor, channel) = spawn("sum");
@@ -99,7 +99,7 @@ fn one_that_is_dropped_was_never_there() {
     finish(actor);
 }
 
-/// Shows that appending beyond the largest message fails, and that the draft keeps what was appended before.
+/// Shows that appending beyond the largest message fails, and that the draft keeps the earlier bytes.
 #[test]
 fn what_is_too_long_is_refused_and_the_rest_stays() {
     let (a, b) = Options::new().max_message(100).pair().unwrap();
@@ -111,10 +111,10 @@ fn what_is_too_long_is_refused_and_the_rest_stays() {
     assert_eq!(b.recv().unwrap().bytes(), [[1; 90].as_slice(), &[3; 10]].concat());
 }
 
-/// Shows that a draft for which there is no block is kept in private memory.
+/// Shows that a draft without a block is kept in private memory.
 #[test]
 fn where_no_block_is_to_be_had_it_is_private() {
-    // One large message may be in flight; the peer never receives it.
+    // A single large message may be in flight; the peer never receives it.
     let options = Options::new().queue_bytes(1 << 20);
     let (actor, channel) = spawn_with("idle", "", &options);
     channel.send(&vec![0; 1 << 20]).unwrap();
@@ -127,7 +127,7 @@ fn where_no_block_is_to_be_had_it_is_private() {
     drop(actor);
 }
 
-/// Shows that a draft that outgrows its block is sent although no larger block can be used beside the first.
+/// Shows that a draft that outgrows its block is sent although no larger block can be used besides the first.
 #[test]
 fn one_that_outgrows_its_block_where_there_is_no_other_goes_on() {
     // The limit on bytes in flight permits the larger block alone, but not beside the smaller one.

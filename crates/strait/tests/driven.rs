@@ -1,4 +1,4 @@
-//! Tests of reactors whose driver polls for a while before it parks.
+//! Tests of reactors with a driver that polls for a while before parking.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn is_readable(reactor: &Reactor, limit: Duration) -> bool {
     poll(&mut [PollFd::new(reactor, PollFlags::IN)], Some(&limit)).unwrap() > 0
 }
 
-/// Parks the reactor: calls `rest` until it reports that nothing is left.
+/// Parks the reactor: calls `rest` until nothing is left.
 fn rest(reactor: &Reactor) {
     while reactor.rest().unwrap() > 0 {}
 }
@@ -65,7 +65,7 @@ fn the_descriptor_says_nothing_while_the_driver_is_awake_and_everything_while_it
     let (a, b) = Channel::pair().unwrap();
     let b = AsyncChannel::new(b, &reactor).unwrap();
     let task = Task::new();
-    // The first use of the descriptor makes it readable.
+    // The first use makes the descriptor readable.
     is_readable(&reactor, DEADLINE);
     rest(&reactor);
     assert!(task.poll(&b).is_pending() && !is_readable(&reactor, Duration::ZERO));
@@ -87,7 +87,7 @@ fn the_descriptor_says_nothing_while_the_driver_is_awake_and_everything_while_it
     assert!(matches!(task.poll(&b), Poll::Ready(message) if message.bytes() == b"two"));
     assert!(task.poll(&b).is_pending());
 
-    // `rest` finds a message that arrived before it; a message that arrives afterwards makes the descriptor readable.
+    // `rest` finds an earlier message; a later message makes the descriptor readable.
     a.send(b"three").unwrap();
     assert_eq!((reactor.rest().unwrap(), task.wakes()), (1, 3));
     assert!(matches!(task.poll(&b), Poll::Ready(message) if message.bytes() == b"three"));
@@ -97,7 +97,7 @@ fn the_descriptor_says_nothing_while_the_driver_is_awake_and_everything_while_it
     assert!(is_readable(&reactor, DEADLINE));
 }
 
-/// Shows that a reactor can be run by `turn` after a driver that polled it.
+/// Shows that `turn` can run a reactor after polling by a driver.
 #[test]
 fn a_driver_that_goes_leaves_a_reactor_that_can_be_turned() {
     let reactor = Reactor::new().unwrap();

@@ -46,7 +46,7 @@ fn server() {
     }
 }
 
-/// Executes the commands of the parent on a list of ends that it received.
+/// Executes the commands of the parent on a list of received ends.
 fn leaf() {
     let parent = parent();
     let mut ends: Vec<Channel> = Vec::new();
@@ -190,7 +190,7 @@ fn last(times: &str) {
     common::echo(&end);
 }
 
-/// Shows that an idle end still reaches its other end after all channels by which the other end was sent are closed.
+/// Shows that an idle end still reaches its other end after the close of all channels by which the other end was sent.
 #[test]
 fn an_end_that_was_idle_finds_the_other_when_the_way_it_went_is_gone() {
     for times in [0, 1, 2, 7, 100] {
@@ -211,8 +211,7 @@ fn an_end_that_was_idle_finds_the_other_when_the_way_it_went_is_gone() {
     }
 }
 
-/// Shows that two processes that a third has introduced to each other can use the ends which it gave them, and send
-/// ends between each other.
+/// Shows that two processes introduced by a third can use the ends from the third, and send ends between each other.
 #[test]
 fn two_that_never_met_talk_when_the_one_between_them_is_gone() {
     let (_one_actor, one) = spawn("hub-leaf");
@@ -224,7 +223,7 @@ fn two_that_never_met_talk_when_the_one_between_them_is_gone() {
     assert_eq!(hear(&other, "hear 0"), b"hello");
     tell(&other, "say 0 again");
     assert_eq!(hear(&one, "hear 0"), b"again");
-    // An end of their channel arrives in this process by way of both.
+    // An end of the channel between the two arrives in this process by way of both.
     let (c, d) = Channel::pair().unwrap();
     give(&one, c);
     tell(&one, "pass 1 0");
@@ -235,7 +234,7 @@ fn two_that_never_met_talk_when_the_one_between_them_is_gone() {
     assert_eq!(hear(&other, "hear 0"), b"PeerClosed");
 }
 
-/// Shows that an end moves together with ends in its messages, nested two thousand deep.
+/// Shows that an end moves with the ends in its messages, nested two thousand deep.
 #[test]
 fn a_chain_of_ends_in_ends_goes_as_one() {
     let (_actor, peer) = spawn("hub-leaf");
@@ -344,7 +343,7 @@ fn an_end_that_dies_with_its_holder_is_seen_closed() {
     assert_eq!(waiting.join().unwrap(), Error::PeerClosed);
 }
 
-/// Shows that two thousand channels to one process need no descriptors beyond those of the link.
+/// Shows that two thousand channels to one process need only the descriptors of the link.
 #[test]
 fn many_channels_cost_no_descriptors() {
     alone("accounts", "");
@@ -369,7 +368,8 @@ fn accounts() {
     assert_eq!(hear(&peer, "hear 7"), b"PeerClosed");
 }
 
-/// Shows that `rehome` moves a channel into other memory without losing messages, between two processes and within one.
+/// Shows that `rehome` moves a channel into other memory without losing messages, between two processes and within a
+/// process.
 #[test]
 fn a_channel_is_taken_out_of_memory_that_others_have() {
     let (_actor, peer) = spawn("hub-leaf");
@@ -382,7 +382,7 @@ fn a_channel_is_taken_out_of_memory_that_others_have() {
         mine.send(&n.to_le_bytes()).unwrap();
         assert_eq!(hear(&peer, "hear 0"), n.to_le_bytes());
     }
-    // Both ends are in one process again, so `rehome` moves the channel into memory of this process alone.
+    // Both ends are in this process again, so `rehome` moves the channel into memory of this process alone.
     peer.send(b"return 0").unwrap();
     let theirs = recv_end(&peer);
     theirs.rehome(DEADLINE).unwrap();
@@ -392,7 +392,7 @@ fn a_channel_is_taken_out_of_memory_that_others_have() {
     assert_eq!(mine.recv_by(DEADLINE).unwrap().bytes(), b"both ways");
 }
 
-/// Calls its function when it is dropped.
+/// Calls a function on drop.
 struct AtEnd<F: Fn()>(F);
 
 impl<F: Fn()> Drop for AtEnd<F> {
@@ -401,7 +401,7 @@ impl<F: Fn()> Drop for AtEnd<F> {
     }
 }
 
-/// Shows that a channel works while another one of its link is full and a third one is busy.
+/// Shows that a channel works while another channel of the link is full and a third is busy.
 #[test]
 fn a_stalled_and_a_busy_channel_leave_the_others_alone() {
     let (_actor, peer) = spawn("hub-leaf");
@@ -430,8 +430,8 @@ fn a_stalled_and_a_busy_channel_leave_the_others_alone() {
     });
 }
 
-/// Shows that the number of links does not grow with the number of ends sent: a process that introduces two others
-/// gives them one link, and more ends make no further links.
+/// Shows that the number of links does not grow with the number of sent ends: a process that introduces two others
+/// causes one link between them, and more ends cause no further links.
 #[test]
 fn links_do_not_beget_links() {
     alone("mesh", "");
@@ -481,7 +481,7 @@ fn both_ends_of_a_channel_go_in_one_message() {
         assert_eq!(hear(&peer, "hear 1"), b"there");
         tell(&peer, "say 1 here");
         assert_eq!(hear(&peer, "hear 0"), b"here");
-        // One end comes back to this process.
+        // An end comes back to this process.
         peer.send(b"return 0").unwrap();
         let a = recv_end(&peer);
         tell(&peer, &format!("say 0 {round}"));
@@ -517,8 +517,7 @@ fn messages_that_cannot_be_put_back_come_back() {
     assert_eq!(b.try_recv().unwrap_err(), Error::WouldBlock);
 }
 
-/// Shows that messages that were put back are received first, in order and with their handles, and travel along when
-/// their end is sent.
+/// Shows that messages that were put back are received first, in order and with handles, and move with their end.
 #[test]
 fn messages_that_were_put_back_come_first_and_travel() {
     let (a, b) = Channel::pair().unwrap();
@@ -565,12 +564,12 @@ fn seals() {
     common::echo(&end);
 }
 
-/// Shows that an end which failed to be sent to the process of its other end still receives a message that needs a
-/// packet. The other end's first message must arrive at the process that has the end.
+/// Shows that an end whose sending to the process of the other end failed still receives a message that needs a packet.
+/// The other end's first message must arrive at the holder of the end.
 #[test]
 fn an_end_that_could_not_go_home_gets_what_needs_the_socket() {
     let large = pattern(1, 100_000);
-    // One of these messages may be in flight.
+    // Only one such message may be in flight.
     let options = Options::new().queue_bytes(150_000);
     let (child, channel) = options.spawn(common::command("seals", "").stdin(Stdio::piped())).unwrap();
     let mut actor = Actor(child);
@@ -599,8 +598,8 @@ fn few() {
     assert_eq!(parent.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
-/// Shows that the options of an end do not travel to another process: an end from there has those of the end that
-/// received it. Within a process an end keeps its options.
+/// Shows that the options of an end do not travel to another process: an end from there has the options of the
+/// receiving end. Within a process an end keeps its options.
 #[test]
 fn a_received_end_has_the_options_of_the_end_that_received_it() {
     let room = |end: &Channel| (0..100).take_while(|_| end.try_send(b"one").is_ok()).count();

@@ -1,5 +1,5 @@
-//! Shows that each channel keeps its share of a link. Many busy channels share one link with a quiet channel, a channel
-//! of huge messages and two channels that flood and are never read.
+//! Shows that each channel keeps its share of a link. Many busy channels share a link with a quiet channel, a channel
+//! of huge messages and two flooding channels that are never read.
 //!
 //! Shares are counted in turns, not in time: a turn is one report of a wait set. So the result does not depend on how
 //! the machine schedules the two processes.
@@ -31,14 +31,14 @@ const TRIPS: u64 = 300;
 /// The number of huge messages.
 const HUGE: u64 = 3;
 
-/// The number of events that the receiver takes at a time: few, so that the wait set has to choose whom it reports.
+/// The number of events taken at a time by the receiver: few, so that the wait set has to choose.
 const EVENTS: usize = 8;
 
-/// The number of channels in the wait set: the busy ones, the quiet one and the one of huge messages.
+/// The number of channels in the wait set: busy channels, the quiet channel and the channel of huge messages.
 const MEMBERS: usize = BUSY + 2;
 
-/// The number of channels in all. The last three are not in the wait set: on one of them the sender tells what it has
-/// sent on the quiet channel, and two flood.
+/// The number of all channels. The last three are not in the wait set: on one of the three, the sender reports what it
+/// has sent on the quiet channel; the other two flood.
 const CHANNELS: usize = MEMBERS + 3;
 
 /// The key of the quiet channel in the wait set; the busy channels have the keys below.
@@ -126,20 +126,20 @@ fn send_to_all(channels: &[Channel], number: u64) {
     channels.iter().for_each(|channel| channel.send(&number.to_le_bytes()).unwrap());
 }
 
-/// The receiving process: the channels, what came through each, and whose turn it was when.
+/// The receiving process: the channels, the received messages, and the turns of each channel.
 struct Receiver {
     channels: Vec<Channel>,
-    /// The channel on which the sender tells what it has sent on the quiet channel.
+    /// The channel for the sender's reports about the quiet channel.
     told: Channel,
     /// The number of messages of which the sender has told.
     announced: u64,
-    /// The number of messages that each channel has carried.
+    /// The number of messages received over each channel.
     received: Vec<u64>,
     /// The number of reports so far.
     turn: usize,
-    /// For each channel that is known to be ready: the turn since which it is.
+    /// For each channel known to be ready: the turn at which it became ready.
     ready_since: Vec<Option<usize>>,
-    /// The most turns that a ready channel waited.
+    /// The most turns waited by a ready channel.
     longest: usize,
     huge: Vec<u8>,
 }
@@ -159,7 +159,7 @@ impl Receiver {
         }
     }
 
-    /// Takes one message from each reported channel.
+    /// Takes a message from each reported channel.
     fn serve(&mut self, events: &[Event]) {
         for event in events {
             let key = usize::try_from(event.key()).unwrap();
@@ -186,7 +186,7 @@ impl Receiver {
         }
     }
 
-    /// Notes that a channel that had its turn just now is still ready, if it is.
+    /// Notes whether a channel is still ready right after its turn.
     fn note_ready(&mut self, key: usize) {
         self.ready_since[key] = self.channels[key].is_readable().then_some(self.turn);
     }
@@ -235,8 +235,8 @@ impl Receiver {
     }
 }
 
-/// Starts the sending process, and returns it with the ends of its channels once the backlog is there: the busy
-/// channels, the quiet one, the one of huge messages, the one that tells of the quiet one, and the two that flood.
+/// Starts the sending process. Returns the process and the ends of the channels once the backlog is there: the busy
+/// channels, the quiet channel, the channel of huge messages, the channel of reports, and the two flooding channels.
 fn start(size: usize) -> (Actor, Vec<Channel>) {
     let (actor, channel) = spawn_with("crowd", &size.to_string(), &Options::new());
     let mut ends = Vec::new();
@@ -252,7 +252,7 @@ fn start(size: usize) -> (Actor, Vec<Channel>) {
 fn every_channel_of_a_crowded_link_has_its_turn() {
     let size = huge();
     let (actor, mut ends) = start(size);
-    // The process holds the ends that flood, and never reads them.
+    // The process holds the ends of the flooding channels, and never reads from them.
     let flooded = ends.split_off(MEMBERS + 1);
     let told = ends.pop().unwrap();
     let mut receiver = Receiver::new(ends, told, size);

@@ -1,7 +1,7 @@
-//! Tests of the child of a `fork` that executes no new program. The child cannot use the parent's objects, and every
-//! object that the child makes itself works.
+//! Tests of the child of a `fork` without `exec`. The child cannot use the parent's objects, and every object made by
+//! the child works.
 //!
-//! Each test runs in a process of its own, which is forked while its threads use the library.
+//! Each test has a process of its own, forked while threads use the library.
 
 mod common;
 
@@ -40,7 +40,7 @@ fn child() {
     ]);
 }
 
-/// The number of seconds after which a child that hangs is killed.
+/// The number of seconds after which a hanging child is killed.
 const HANGS: u32 = 50;
 
 /// The process id of a child that a fork started.
@@ -48,7 +48,7 @@ struct Child(i32);
 
 impl Child {
     fn fork(play: impl FnOnce()) -> Self {
-        // SAFETY: the child uses only what this test is about, and never returns into the test harness.
+        // SAFETY: the child uses only the subject of the test, and never returns into the test harness.
         let pid = unsafe { libc::fork() };
         assert!(pid >= 0);
         if pid == 0 {
@@ -62,7 +62,7 @@ impl Child {
         Self(pid)
     }
 
-    /// Waits until the child has exited, and asserts that it succeeded.
+    /// Waits for the exit of the child, and asserts success.
     fn finish(self) {
         let mut status = 0;
         // SAFETY: `status` is valid for writes.
@@ -94,7 +94,7 @@ fn linked() -> (Channel, Channel) {
     (a, b)
 }
 
-/// Sends small and large messages and one with a descriptor and an end, and asserts that each arrives.
+/// Sends small and large messages, and a message with a descriptor and an end, and asserts that all arrive.
 fn pass(from: &Channel, to: &Channel) {
     for len in [5, 3000, 200_000] {
         let bytes = pattern(len as u64, len);
@@ -111,14 +111,14 @@ fn pass(from: &Channel, to: &Channel) {
     assert_eq!(end.recv_by(DEADLINE).unwrap().bytes(), b"through it");
 }
 
-/// Makes a name directory for this process alone, and returns its path.
+/// Makes a name directory for this process alone, and returns the path.
 fn directory() -> PathBuf {
     let path = std::env::temp_dir().join(format!("strait-forked-{}", std::process::id()));
     std::fs::DirBuilder::new().mode(0o700).create(&path).unwrap();
     path
 }
 
-/// Makes one object of each kind, and uses it.
+/// Makes and uses one object of each kind.
 fn use_everything() {
     let (a, b) = Channel::pair().unwrap();
     pass(&a, &b);
@@ -141,7 +141,7 @@ fn use_everything() {
     }
     // A set whose descriptor was asked for has a timer.
     assert!(rustix::io::fcntl_getfd(&set).is_ok());
-    // A thread that began in this process blocks in a call.
+    // A thread begun in this process blocks in a call.
     std::thread::scope(|scope| {
         scope.spawn(|| assert_eq!(d.recv_by(DEADLINE).unwrap().bytes(), b"asleep"));
         std::thread::sleep(Duration::from_millis(50));
@@ -175,14 +175,13 @@ fn use_everything() {
     std::fs::remove_dir(&directory).unwrap();
 }
 
-/// Returns whether `fd` is an open descriptor that a program gets which another thread starts now.
+/// Returns whether a program started now by another thread inherits `fd` as an open descriptor.
 fn is_inherited(fd: i32) -> bool {
     // SAFETY: the call only asks for the flags of a number, whether or not that is an open descriptor.
     unsafe { libc::fcntl(fd, libc::F_GETFD) & libc::FD_CLOEXEC == 0 }
 }
 
-/// Shows that no descriptor of the library, not even one that is open for a moment, is inherited by a program that this
-/// process starts meanwhile.
+/// Shows that a program started by this process inherits no descriptor of the library, even if open only for a moment.
 #[test]
 fn no_descriptor_is_inherited_by_a_program() {
     alone("leaves nothing to programs", "");
@@ -214,8 +213,8 @@ fn makes_all_anew(_: &str) {
     use_everything();
 }
 
-/// Asserts that each call on the parent's objects fails with `Forked` in a child. `own` is a channel that the child
-/// made itself, if the child has made one.
+/// Asserts that each call on the parent's objects fails with `Forked` in a child. `own` is a channel made by the child,
+/// if any.
 fn assert_is_the_parents(channel: &Channel, set: &WaitSet, own: Option<&Channel>) {
     let forked = Some(Error::Forked);
     assert_eq!(channel.try_send(b"x").err().map(Error::from), forked);
@@ -268,7 +267,7 @@ fn leaves_its_parent_alone(_: &str) {
     );
     let mut kept = everything;
     for makes_own in [false, true] {
-        // The child drops its copies of all these objects.
+        // The child drops the copies of all objects.
         let taken = &mut kept;
         Child::fork(|| {
             let own = makes_own.then(|| Channel::pair().unwrap());
@@ -468,8 +467,7 @@ fn is_forked_at_any_time(_: &str) {
     std::fs::remove_dir(&directory).unwrap();
 }
 
-/// Shows that the limits set by the program hold in its children, and that the callback for bad peers is not called in
-/// them.
+/// Shows that limits set by the program hold in children, and that the callback for bad peers is not called there.
 fn keeps_limits(_: &str) {
     let _linked = linked();
     let limits = Limits::new().peer(Resource::Descriptors, 77);
@@ -487,14 +485,14 @@ fn keeps_limits(_: &str) {
     assert_eq!(strait::quota::limits(), limits);
 }
 
-/// Shows that every object which a child makes itself works.
+/// Shows that every object made by a child works.
 #[test]
 fn a_child_makes_everything_anew() {
     alone("makes all anew", "");
 }
 
-/// Shows that a child which uses and drops its copies of the parent's objects gets errors, and that the parent's
-/// objects still work.
+/// Shows that a child that uses and drops copies of the parent's objects gets errors, and that the parent's objects
+/// still work.
 #[test]
 fn a_child_that_has_and_drops_what_is_its_parents_disturbs_nothing() {
     alone("leaves its parent alone", "");
@@ -534,7 +532,7 @@ fn seals_what_its_child_does_not_have(_: &str) {
     let mut inherited = RegionWriter::new(8192).unwrap();
     let left_in_child = left.as_raw_fd();
     let child = Child::fork(move || {
-        // SAFETY: the child never uses its copy of `left` otherwise.
+        // SAFETY: the child does not use its copy of `left` otherwise.
         unsafe { libc::close(left_in_child) };
         assert!(panics_quietly(|| inherited.fill(8)));
         let (error, inherited) = inherited.seal().unwrap_err();

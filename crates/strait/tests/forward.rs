@@ -30,7 +30,7 @@ fn child() {
 
 const SIZES: [usize; 6] = [0, 64, 65_536, 65_537, 1 << 20, 16 << 20];
 
-/// Returns a file that contains `text`.
+/// Returns a file containing `text`.
 fn file_with(text: &[u8]) -> File {
     let mut file = File::from(rustix::fs::memfd_create("test", rustix::fs::MemfdFlags::CLOEXEC).unwrap());
     file.write_all(text).unwrap();
@@ -45,7 +45,7 @@ fn content(handle: Handle) -> Vec<u8> {
     content
 }
 
-/// Returns the inode numbers of the sealed memory that this process has mapped.
+/// Returns the inode numbers of sealed memory mapped in this process.
 fn sealed_memory() -> Vec<u64> {
     let maps = std::fs::read_to_string("/proc/self/maps").unwrap();
     let of_memory = maps.lines().filter(|line| line.contains("memfd:strait-sealed"));
@@ -75,7 +75,7 @@ fn send(channel: &Channel, size: usize, sealed: bool, with_handles: bool) -> Opt
     ours
 }
 
-/// Sends the messages that its parent orders.
+/// Sends the messages ordered by the parent.
 fn produce(_: &str) {
     let channel = parent();
     let mut ends = Vec::new();
@@ -86,8 +86,8 @@ fn produce(_: &str) {
     }
 }
 
-/// Answers each message with its length, its checksum, and the numbers of the mapped sealed memory; checks the
-/// message's file and end if it has them.
+/// Answers each message with the length, the checksum, and the numbers of mapped sealed memory; checks the file and the
+/// end of a message, if any.
 fn consume(_: &str) {
     let channel = parent();
     while let Ok(mut message) = channel.recv() {
@@ -112,7 +112,7 @@ fn order(channel: &Channel, size: usize, sealed: bool, with_handles: bool) {
     channel.send(format!("{size} {} {}", u8::from(sealed), u8::from(with_handles)).as_bytes()).unwrap();
 }
 
-/// Shows that a message of any size, sealed or not, can be forwarded with its handles; a large sealed one with its
+/// Shows that a message of any size, sealed or not, can be forwarded with its handles; a large sealed message with its
 /// memory.
 #[test]
 fn of_any_size_and_kind_with_its_handles_between_three_processes() {
@@ -152,7 +152,7 @@ fn any_size(_: &str) {
     finish(consumer);
 }
 
-/// Shows that a view of a message can be forwarded; a large sealed one with its memory.
+/// Shows that a view of a message can be forwarded; a view of a large sealed message with its memory.
 #[test]
 fn views_are_sent_on_as_well() {
     alone("views", "");
@@ -183,7 +183,7 @@ fn views(_: &str) {
     finish(consumer);
 }
 
-/// Forwards each message over the channel that arrives first.
+/// Forwards each message over the first received channel.
 fn relay(_: &str) {
     let channel = parent();
     let mut road = channel.recv().unwrap();
@@ -194,7 +194,7 @@ fn relay(_: &str) {
     }
 }
 
-/// Shows that a sealed message that is forwarded by several processes stays in the same memory.
+/// Shows that a sealed message forwarded by several processes stays in the same memory.
 #[test]
 fn a_row_of_processes_has_one_memory() {
     alone("row", "");
@@ -204,13 +204,13 @@ fn row(_: &str) {
     let (consumer, to) = spawn("consume");
     let (one, first) = spawn("relay");
     let (two, second) = spawn("relay");
-    // The first relay forwards to this process over `road`; the second relay forwards to this process over `last`.
+    // The first relay forwards to this process over `road`; the second relay over `last`.
     let (road, end) = Channel::pair().unwrap();
     let (answers, last) = Channel::pair().unwrap();
     second.send(Outgoing::new(b"").handle(last)).unwrap();
     first.send(Outgoing::new(b"").handle(road)).unwrap();
     send(&first, 1 << 20, true, false);
-    // This process stands between the relays and the consumer, so it forwards too.
+    // This process, between the relays and the consumer, forwards too.
     let mut message = end.recv_by(DEADLINE).unwrap();
     let memory = sealed_memory();
     assert_eq!(memory.len(), 1);
@@ -225,7 +225,7 @@ fn row(_: &str) {
     finish(two);
 }
 
-/// Shows that a sealed message in the backlog of an end that moves can be forwarded with its memory.
+/// Shows that a sealed message in the backlog of a moving end can be forwarded with its memory.
 #[test]
 fn its_memory_goes_along_with_an_end_that_has_not_received_it() {
     alone("unread", "");
@@ -254,7 +254,7 @@ fn unread(_: &str) {
     finish(relay);
 }
 
-/// Shows that a message can be forwarded within a process and then to another one.
+/// Shows that a message can be forwarded within a process and then to another process.
 #[test]
 fn within_a_process_and_out_of_it() {
     alone("within", "");
@@ -283,7 +283,7 @@ fn within(_: &str) {
     finish(consumer);
 }
 
-/// Shows that a message or a view that cannot be forwarded is unchanged.
+/// Shows that a failed forward leaves a message or a view unchanged.
 #[test]
 fn what_cannot_be_sent_on_is_as_it_was() {
     let options = Options::new().queue_messages(1).max_message(1 << 20).max_handles(2);
@@ -305,7 +305,7 @@ fn what_cannot_be_sent_on_is_as_it_was() {
         let small = options.max_message(1000).pair().unwrap();
         assert_eq!(small.0.forward(&mut message, DEADLINE), Err(Error::MessageTooLarge { len: 1 << 20, limit: 1000 }));
         assert_eq!(message.handles().len(), 2);
-        // A message that carries one end of a channel cannot be sent over the other end.
+        // A message with one end of a channel cannot be sent over the other end.
         let (ours, theirs) = Channel::pair().unwrap();
         let handles = message.take_handles().unwrap();
         let mut own = Message::from_parts(message.bytes().to_vec(), vec![theirs.into()]);
@@ -371,7 +371,7 @@ fn poor_relay(_: &str) {
     }
 }
 
-/// Shows that a process with few descriptors left copies a sealed message in place of keeping its descriptor.
+/// Shows that a process with few free descriptors copies a sealed message instead of keeping a descriptor.
 #[test]
 fn with_few_descriptors_left_it_is_copied() {
     alone("few_descriptors", "");

@@ -29,7 +29,7 @@ fn child() {
     ]);
 }
 
-/// Returns the seed of this run: that of `STRAIT_FUSE_SEED` if it is set, otherwise a new one. Prints the seed.
+/// Returns the seed of the run: `STRAIT_FUSE_SEED` if set, otherwise a new seed. Prints the seed.
 fn seed() -> u64 {
     let seed = std::env::var("STRAIT_FUSE_SEED").ok().map(|seed| seed.parse().expect("a number"));
     let seed = seed.unwrap_or_else(|| {
@@ -39,13 +39,13 @@ fn seed() -> u64 {
     seed
 }
 
-/// Returns `count` times the factor in `STRAIT_FUSE_TIMES`, which is 1 by default.
+/// Returns `count` times the factor in `STRAIT_FUSE_TIMES`, by default 1.
 fn times(count: u64) -> u64 {
     let factor = std::env::var("STRAIT_FUSE_TIMES").map_or(1, |times| times.parse().expect("a number"));
     count * factor
 }
 
-/// Makes a panic of any thread end its process, so that no other process waits for it.
+/// Makes a panic of any thread end the process, so that no other process waits for the thread.
 fn die_of_panics() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -62,8 +62,8 @@ fn expect(channel: &Channel, what: &[u8]) {
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), what);
 }
 
-/// Returns two ends that will be connected to each other, with books as if they were already, and the pairs of ends to
-/// fuse between them. Which end of each channel between them comes first is random.
+/// Returns two ends of a future channel, with books as if already connected, and the pairs of ends to fuse between the
+/// two. The order of the ends of each channel in between is random.
 fn chain(id: u64, links: usize, options: &Options, random: &mut Random) -> ([Traveller; 2], Vec<(Channel, Channel)>) {
     let mut pairs = (0..=links).map(|_| {
         let (one, other) = options.pair().unwrap();
@@ -108,7 +108,7 @@ fn converse(end: &mut Traveller, count: u64, sizes: Sizes, random: &mut Random) 
     }
 }
 
-/// Sends and receives on each end that it is given, and sends the end back.
+/// Sends and receives on each received end, and sends the end back.
 fn player() {
     die_of_panics();
     let parent = parent();
@@ -137,7 +137,7 @@ fn give(to: &Channel, end: Traveller, count: u64, random: &mut Random) {
     to.send_by(Outgoing::new(&bytes).handle(end.channel), DEADLINE).unwrap();
 }
 
-/// Fuses each two ends that it is given, in a thread for each pair.
+/// Fuses each two received ends, in a thread for each pair.
 fn joiner() {
     die_of_panics();
     let parent = parent();
@@ -155,9 +155,9 @@ fn joiner() {
     });
 }
 
-// Fuses within one process.
+// Fuses within a process.
 
-/// Shows that messages which were sent before a fuse arrive first, and later messages after them.
+/// Shows that messages sent before a fuse arrive first, and later messages after them.
 #[test]
 fn what_was_sent_before_comes_first_and_what_is_sent_after_follows() {
     let mut random = Random(seed());
@@ -169,7 +169,7 @@ fn what_was_sent_before_comes_first_and_what_is_sent_after_follows() {
         send_some(&mut one, before, sizes, &mut random);
         send_some(&mut other, random.below(20), sizes, &mut random);
         if random.one_in(3) {
-            // Messages that the end has received into its own memory also move, for example after `rehome`.
+            // Messages already received into the end's own memory also move, for example after `rehome`.
             near.rehome(DEADLINE).unwrap();
             far.status().unwrap();
             send_some(&mut one, 3, sizes, &mut random);
@@ -225,7 +225,7 @@ fn handles_of_every_kind_come_along() {
     to_a(&a);
 }
 
-/// Shows that the far ends of a fuse are the two ends of one channel in every respect.
+/// Shows that the far ends of a fuse are the two ends of a single channel in every respect.
 #[test]
 fn the_far_ends_are_each_others_in_every_way() {
     for sides in 0..4 {
@@ -255,7 +255,7 @@ fn the_far_ends_are_each_others_in_every_way() {
     }
 }
 
-/// Shows that a fuse which is not possible returns both ends unchanged.
+/// Shows that an impossible fuse returns both ends unchanged.
 #[test]
 fn what_cannot_be_fused_comes_back_as_it_was() {
     let (a, b) = Channel::pair().unwrap();
@@ -321,7 +321,7 @@ fn a_fuse_for_which_a_socket_has_no_room_changes_nothing() {
         let failed = held.0.fuse(held.1, Deadline::NOW).unwrap_err();
         assert_eq!(failed.error, Error::WouldBlock);
         held = failed.channels;
-        // The far end in this process follows the move that the fuse began.
+        // The far end in this process follows the move begun by the fuse.
         assert_eq!(a.try_recv().unwrap_err(), Error::WouldBlock);
     }
     held.0.send(b"still each other's").unwrap();
@@ -358,7 +358,7 @@ fn where_a_far_end_is_closed_the_other_gets_what_it_had_sent() {
 
 // Fuses between processes.
 
-/// The processes of a test: players, which send and receive on the far ends, and joiners, which fuse.
+/// The processes of a test: players send and receive on the far ends, and joiners fuse.
 struct Cast {
     players: Vec<(Actor, Channel)>,
     joiners: Vec<(Actor, Channel)>,
@@ -648,7 +648,7 @@ fn counter() {
     finish(mover);
 }
 
-/// Sends each end back to the process that it came from.
+/// Sends each end back to the sender.
 fn mover() {
     die_of_panics();
     let parent = parent();

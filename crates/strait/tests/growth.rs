@@ -4,7 +4,7 @@
 //! The test notices descriptors of dropped messages and ends that stay open, after a few parts. It does not notice
 //! single lanes that stay in use, because many lanes share a mapping: tests of their own are in `links`.
 //!
-//! `STRAIT_GROWTH_SEEDS=7..20` plays these seeds instead of the few that are always played.
+//! `STRAIT_GROWTH_SEEDS=7..20` plays the given seeds instead of the usual few.
 
 mod common;
 
@@ -23,7 +23,7 @@ fn child() {
     play(&[("director", director), ("node", |_| Node::meet().obey())]);
 }
 
-/// Shows that nothing is left of objects that were used in ways that no test foresees.
+/// Shows that nothing is left of objects after unforeseen uses.
 #[test]
 fn what_processes_hold_does_not_grow() {
     let chosen = std::env::var("STRAIT_GROWTH_SEEDS").unwrap_or_else(|_| "0..1".into());
@@ -94,7 +94,7 @@ impl Kept {
     }
 }
 
-/// A process that does what the director and the other nodes order.
+/// A process that obeys the director and the other nodes.
 struct Node {
     /// The channels to the director, as the first, and to the other nodes.
     roads: Vec<Option<Channel>>,
@@ -180,7 +180,7 @@ impl Node {
                 let (ours, theirs) = Channel::pair().unwrap();
                 self.send(number(0), &[order::SERVE], theirs);
                 let calls = CallEnd::over(ours);
-                // Nobody serves the call, unless the other node uses what it has.
+                // Nobody serves the call, unless the other node uses its end.
                 let request = Outgoing::new(b"request").handle(file_with(b"file"));
                 let _ = calls.call(request, Deadline::NOW);
                 self.calls.push(calls);
@@ -232,7 +232,7 @@ impl Node {
         self.kept.extend(handles.into_iter().map(|handle| Kept { handle, is_carrier }));
     }
 
-    /// Takes a kept object for which `is_fit` returns true; `number` chooses among them.
+    /// Takes a kept object for which `is_fit` returns true, chosen by `number`.
     fn take(&mut self, number: usize, is_fit: impl Fn(&Kept) -> bool) -> Option<Kept> {
         let fit: Vec<usize> = (0..self.kept.len()).filter(|at| is_fit(&self.kept[*at])).collect();
         fit.get(number % fit.len().max(1)).map(|at| self.kept.swap_remove(*at))
@@ -274,7 +274,7 @@ impl Node {
     }
 }
 
-/// What a process holds.
+/// The resources held by a process.
 #[derive(Clone, Copy, Debug, Default)]
 struct Held {
     descriptors: usize,
@@ -370,12 +370,12 @@ fn director(argument: &str) {
     for part in 0..PARTS {
         for _ in 0..ORDERS {
             let node = 1 + below(count);
-            // Another node than the one that gets the order.
+            // A node other than the receiver of the order.
             let other = 1 + (node - 1 + 1 + below(count - 1)) % count;
             let order = order::RANDOM[below(order::RANDOM.len())];
             nodes.order(node, &[order, other as u8, below(256) as u8, below(256) as u8]);
         }
-        // Objects that a node had sent to another one are mostly dropped there the second time.
+        // In the second round, objects sent to another node are mostly dropped there.
         for _ in 0..3 {
             nodes.settle();
             nodes.drop_all();

@@ -1,4 +1,4 @@
-//! Tests of the halves of an end: a sender and a receiver that each belong to one thread.
+//! Tests of the halves of an end, a sender and a receiver, each for one thread.
 
 mod common;
 
@@ -18,7 +18,7 @@ fn child() {
     ]);
 }
 
-/// Sends everything back, with a thread for each direction of the end that it receives.
+/// Echoes everything, with a thread for each direction of the received end.
 fn echo_of_halves() {
     let (mut sender, mut receiver) = parent().split();
     let (pass, passed) = mpsc::sync_channel::<(Vec<u8>, Vec<Handle>)>(16);
@@ -39,7 +39,7 @@ fn echo_of_halves() {
     assert_eq!(receiving.join().unwrap(), Error::PeerClosed);
 }
 
-/// Sends the end that it receives to itself again and again, and echoes what arrives at it meanwhile.
+/// Sends the received end to itself again and again, and meanwhile echoes the messages of the end.
 fn sends_the_end_around() {
     let channel = parent();
     let mut end = channel.recv_by(DEADLINE).unwrap().take_handle(0).unwrap().unwrap().into_channel().unwrap();
@@ -200,7 +200,7 @@ fn halves_keep_deadlines_and_can_be_interrupted() {
     assert_eq!(b.recv().unwrap().bytes(), [7; 100]);
 }
 
-/// Shows that a wait set takes halves, though a half holds the lock until it is added.
+/// Shows that a wait set takes halves, though a half holds the lock until added.
 #[test]
 fn a_wait_set_takes_halves() {
     let (_actor, echo) = spawn("echo");
@@ -226,7 +226,7 @@ fn a_wait_set_takes_halves() {
     round_trip(sender.join(receiver).unwrap());
 }
 
-/// Waits until `set` reports a member, and returns whether it is readable, and whether it is writable.
+/// Waits until `set` reports a member, and returns whether the member is readable and whether it is writable.
 fn next_event(set: &WaitSet) -> Option<(bool, bool)> {
     let mut events = Vec::new();
     set.wait(&mut events, SOON).ok()?;
@@ -279,7 +279,7 @@ fn sender_in_set() -> (Channel, Sender, Receiver, WaitSet) {
     (b, sender, receiver, set)
 }
 
-/// Shows that a wait set that holds the sender learns when the receiver gives its lock back.
+/// Shows that a wait set with the sender is notified when the receiver gives its lock back.
 #[test]
 fn a_wait_set_is_notified_when_the_receiver_gives_its_lock_back() {
     let (_peer, _sender, receiver, set) = sender_in_set();
@@ -295,7 +295,7 @@ fn a_wait_set_is_notified_when_the_receiver_gives_its_lock_back() {
     assert_eq!(next_event(&set), Some((true, false)), "after a call");
 }
 
-/// Splits an end that is in a wait set: the wait set goes on with it.
+/// Splits an end in a wait set: the wait set continues with the end.
 #[test]
 fn an_end_in_a_wait_set_may_be_split() {
     let (a, b) = Channel::pair().unwrap();

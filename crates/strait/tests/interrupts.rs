@@ -13,8 +13,7 @@ fn child() {
     common::play(&[("silent", silent), ("absent", absent), ("sleeps on", sleeps_on)]);
 }
 
-/// Opens its side and sends one message; receives no message, so an end that is sent to this process stays in the
-/// channel.
+/// Opens the side and sends one message; receives nothing, so an end sent to this process stays in the channel.
 fn silent(_: &str) {
     let channel = parent_over_any(&Options::new());
     channel.send(b"here").unwrap();
@@ -26,7 +25,7 @@ fn absent(_: &str) {
     std::thread::sleep(2 * DEADLINE);
 }
 
-/// A call that waits on an end; returns the error with which the wait ended.
+/// A waiting call on an end; returns the error at the end of the wait.
 type Waits = fn(&Channel) -> Error;
 
 fn to_receive(channel: &Channel) -> Error {
@@ -63,8 +62,8 @@ fn to_send_files(channel: &Channel) -> Error {
     }
 }
 
-/// Returns an end in this process, and the other end of its channel, on which the test waits. The functions that follow
-/// return the process that has the first end in place of that end.
+/// Returns an end in this process, and the other end of the channel, for the test to wait on. The functions that follow
+/// return the process with the first end in place of the first end.
 fn within(options: &Options) -> (Box<dyn std::any::Any>, Channel) {
     let (a, b) = options.pair().unwrap();
     (Box::new(a), b)
@@ -88,7 +87,7 @@ fn not_opened(options: &Options) -> (Box<dyn std::any::Any>, Channel) {
 }
 
 /// Asserts that an interrupt ends a wait, and that a later call does not wait. With `after`, the thread has waited for
-/// that time when it is interrupted; without, the thread may not have begun to wait.
+/// so long before the interrupt; without, the thread may not have begun to wait.
 fn is_ended(
     setup: fn(&Options) -> (Box<dyn std::any::Any>, Channel),
     waits: Waits,
@@ -123,8 +122,8 @@ fn is_ended(
 }
 
 const WAITS: [Wait; 3] = [Wait::Block, Wait::Adaptive, Wait::Spin];
-/// When the thread is interrupted: before or while its wait begins; right after it began; while it sleeps on the
-/// socket; when it has slept on the socket for long.
+/// The time of the interrupt: before or while the wait begins; right after the beginning; during a sleep on the socket;
+/// after a long sleep on the socket.
 const AFTER: [Option<Duration>; 4] =
     [None, Some(Duration::ZERO), Some(Duration::from_millis(30)), Some(Duration::from_millis(150))];
 
@@ -164,8 +163,8 @@ fn waits_for_room_for_descriptors_are_ended() {
     }
 }
 
-/// Shows that an interrupt ends the waits of threads that wait for their turn on an end. Neither the peer nor the
-/// thread whose turn it is wakes these threads, if that thread keeps the turn.
+/// Shows that an interrupt ends the waits of threads that wait for their turn on an end. If the thread that has the
+/// turn keeps it, neither that thread nor the peer wakes the others.
 #[test]
 fn waits_behind_another_thread_are_ended() {
     let (a, b) = Channel::pair().unwrap();
@@ -220,8 +219,8 @@ fn second(channel: &Channel) -> Channel {
     mine
 }
 
-/// Shows that an interrupt ends the wait of the interrupted end alone. Of the threads that sleep on one link, one
-/// sleeps in the kernel for all; the test interrupts both that thread and another one.
+/// Shows that an interrupt ends the wait of the interrupted end alone. Of the threads asleep on one link, one sleeps in
+/// the kernel for all; the test interrupts both this thread and another thread.
 #[test]
 fn who_is_meant_is_woken_and_no_other() {
     for first_to_end in 0..2 {
@@ -254,7 +253,7 @@ fn who_is_meant_is_woken_and_no_other() {
                 assert!(!waiting[other].is_finished());
                 match &interrupters[other] {
                     Some(interrupter) => interrupter.interrupt(),
-                    // The death of the peer ends this wait.
+                    // The death of the peer ends the wait.
                     None => drop(_actor),
                 }
                 let errors: Vec<_> = waiting.into_iter().map(|thread| thread.join().unwrap()).collect();
@@ -265,8 +264,8 @@ fn who_is_meant_is_woken_and_no_other() {
     }
 }
 
-/// Shows that a thread which waits on another end of the same link stays asleep when one end is interrupted. Runs in a
-/// process of its own, because an interrupt in another test of this process wakes all threads for a moment.
+/// Shows that a thread waiting on another end of the link stays asleep when one end is interrupted. Runs in a process
+/// of its own, because an interrupt in another test of this process wakes all threads for a moment.
 #[test]
 fn who_sleeps_on_has_no_wake_ups() {
     common::alone("sleeps on", "");
@@ -301,7 +300,7 @@ fn sleeps_on(_: &str) {
     });
 }
 
-/// Shows that calls on an interrupted end that need not wait work as before.
+/// Shows that calls on an interrupted end work as before if they need not wait.
 #[test]
 fn what_needs_no_wait_is_done_as_before() {
     let (a, b) = Channel::pair().unwrap();

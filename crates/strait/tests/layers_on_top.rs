@@ -27,7 +27,7 @@ fn child() {
     ]);
 }
 
-/// Sends one message and closes the channel with the reason that its parent named.
+/// Sends a message and closes the channel with the reason named by the parent.
 fn closes_with_a_reason(_: &str) {
     let channel = parent();
     let reason: [u8; 4] = channel.recv_by(DEADLINE).unwrap().bytes().try_into().unwrap();
@@ -192,7 +192,7 @@ fn a_reason_arrives_after_all_messages() {
         assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
         assert_eq!(channel.close_reason(), Some(reason));
     }
-    // An end that is dropped, and a process that dies, give no reason.
+    // A dropped end, and a dying process, give no reason.
     let (mut actor, channel) = spawn("echo");
     actor.kill();
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
@@ -256,7 +256,7 @@ fn a_child_that_is_started_in_another_way_has_its_channel() {
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"before it runs");
     actor.kill();
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
-    // If nobody takes the other end, this end learns so.
+    // If nobody takes the other end, this end is notified.
     let (channel, inheritance) = Options::new().inheritance().unwrap();
     assert!(inheritance.value().starts_with(&format!("{}:", inheritance.as_raw_fd())));
     drop(inheritance);
@@ -280,7 +280,7 @@ fn a_link_ends_with_all_its_channels_and_nobody_is_accused() {
     assert!(accused.1.try_recv().is_err());
 }
 
-/// Shows that a sender whose ring may grow does not wait, and that what was accepted survives its death.
+/// Shows that a sender whose ring may grow does not wait, and that accepted messages survive the sender's death.
 #[test]
 fn a_ring_that_may_grow_keeps_all_that_was_accepted_in_shared_memory() {
     let (mut actor, channel) = spawn_with("fills", "", &Options::new());

@@ -1,4 +1,4 @@
-//! Tests of the limits on the resources that this process holds for peers, and of peers that break the protocol.
+//! Tests of limits on the resources held for peers, and of peers that break the protocol.
 //!
 //! Limits hold for a whole process, so each test runs in a process of its own, with peers of its own.
 
@@ -71,7 +71,7 @@ fn child() {
     ]);
 }
 
-/// Starts a process that plays `peer`, as user `user` if one is given, and returns the process and a channel to it.
+/// Starts a process that plays `peer`, as user `user` if given, and returns the process with a channel.
 fn start_as(user: Option<u32>) -> (Actor, Channel) {
     let mut command = common::command("peer", "");
     if let Some(uid) = user {
@@ -161,7 +161,7 @@ fn peer(_: &str) {
                     assert_eq!(recv(&third).bytes(), b"closed");
                 }
                 "grown" => {
-                    // The ring of the end grows until it holds the messages. The parent closes its end unread.
+                    // The ring of the end grows until there is room for the messages. The parent closes its end unread.
                     let (mine, theirs) = Options::new().ring_max(1 << 20).pair().unwrap();
                     channel.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
                     assert_eq!(channel.recv().unwrap().bytes(), b"limited");
@@ -175,7 +175,7 @@ fn peer(_: &str) {
                     assert_eq!(mine.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
                 }
                 "stream" => {
-                    // An end of its own carries the messages; its ring grows because the parent receives none of them
+                    // A separate end carries the messages; its ring grows because the parent receives nothing
                     // meanwhile.
                     let (mine, theirs) = Channel::pair().unwrap();
                     channel.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
@@ -219,7 +219,7 @@ fn order_and_settle(channel: &Channel, what: &str, is_so: impl Fn(&strait::quota
     });
 }
 
-/// Asserts that the peer at the other end of `channel` works, whatever another peer does.
+/// Asserts that the peer at the other end of `channel` works, in spite of another peer.
 fn assert_works(channel: &Channel) {
     order(channel, "plain 2 100000");
     for n in 0..2 {
@@ -241,7 +241,7 @@ fn memory_waits_unmapped(_: &str) {
     assert_eq!(recv(&channel).bytes(), b"done");
     let before = channel.peer_usage().unwrap().unwrap().peer(Resource::Memory);
     strait::quota::set_limits(Limits::new().peer(Resource::Memory, before.held + (5 << 19)));
-    // Two messages are mapped, and their descriptors are kept, so that the messages can be forwarded.
+    // Two messages are mapped, with retained descriptors for forwarding.
     order_and_settle(&channel, "sealed 6 1048576", |usage| usage.peer(Resource::Descriptors).held == 2 + 4);
     let usage = channel.peer_usage().unwrap().unwrap();
     assert_eq!(usage.peer(Resource::Memory).held, before.held + (2 << 20));
@@ -291,7 +291,7 @@ fn mappings_are_limited(_: &str) {
     strait::quota::set_limits(Limits::new().peer(Resource::Mappings, held + 3));
     let before = mappings();
     order_and_settle(&channel, "sealed 20 1", |usage| usage.peer(Resource::Descriptors).held == 17);
-    // One more mapping is the ready bitmap of this process for the wait set.
+    // One more mapping is the ready bitmap for the wait set.
     assert_eq!(mappings(), before + 3 + 1);
     for n in 0..20 {
         assert_eq!(recv(&channel).bytes(), pattern(n, 1));
@@ -299,7 +299,7 @@ fn mappings_are_limited(_: &str) {
     assert_eq!(channel.peer_usage().unwrap().unwrap().peer(Resource::Mappings).held, held);
 }
 
-/// Shows that the memory of a received data pipe counts as one mapping and with its bytes until the end is dropped.
+/// Shows that the memory of a received data pipe counts as one mapping, and with its bytes, until the end is dropped.
 #[test]
 fn data_pipes_are_mappings_of_the_peer() {
     const PIPES: u64 = 20;
@@ -314,7 +314,7 @@ fn data_pipes_are_mappings_of_the_peer() {
     assert_eq!(recv(&channel).bytes(), b"done");
     let (mappings, memory) = held();
     drop(received);
-    // What the lanes of the ends need stays mapped.
+    // The memory of the lanes of the ends stays mapped.
     assert!(
         held().0 <= mappings - PIPES && held().1 <= memory - PIPES * CAPACITY,
         "{:?}, then {:?}",
@@ -393,7 +393,7 @@ fn holder(_: &str) {
     common::echo(&end);
 }
 
-/// Shows that a packet which cannot be received for lack of descriptors is received once there are descriptors.
+/// Shows that a packet not received for lack of descriptors is received once there are descriptors.
 #[test]
 fn a_shortage_of_descriptors_that_passes_loses_nothing() {
     alone("few descriptors for a while", "");
@@ -408,12 +408,12 @@ fn few_descriptors_for_a_while(_: &str) {
     rustix::process::setrlimit(rustix::process::Resource::Nofile, few).unwrap();
     let files: Vec<_> = (descriptors()..300).map(|_| file_with(b"in use")).collect();
     order(&channel, "now");
-    // Descriptors of messages that were not received occupy the limit, so the packet that introduces the third process
-    // cannot be received. Each call reports this.
+    // Descriptors of unreceived messages use up the limit, so the packet that introduces the third process cannot be
+    // received. Each call reports the limit.
     for _ in 0..3 {
         assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::LimitReached(Resource::Descriptors));
     }
-    // The descriptors that each attempt to receive the packet made stay charged until a thread has closed them.
+    // The descriptors made by each attempt to receive the packet stay charged until a thread has closed them.
     wait_until("only the descriptors that were not received are held", || {
         channel.peer_usage().unwrap().unwrap().peer(Resource::Descriptors).held == 64
     });
@@ -438,9 +438,9 @@ fn few_descriptors_for_a_while(_: &str) {
     order(&channel, "all came");
 }
 
-/// Sends its parent two ends. On order it sends over one of them as many descriptors as the parent's limit permits,
-/// then an end for which the parent needs an introduction and has no room, and reports it. At last it sends a message
-/// over the other end.
+/// Sends the parent two ends. On order, sends over one end as many descriptors as the parent's limit permits, then an
+/// end for which the parent needs an introduction without room, and reports both. At last sends a message over the
+/// other end.
 fn stuck_hub(_: &str) {
     let channel = parent();
     let (_holder, held) = common::spawn("holder");
@@ -483,20 +483,20 @@ fn without_spinning(set: &WaitSet, polled: bool, mut each: impl FnMut(u64)) {
     assert!(used < watched * 3 / 4, "the thread used a processor for {used:?} of {watched:?}");
 }
 
-/// Returns the processor time that this thread has used.
+/// Returns the processor time used by the current thread.
 fn cpu_time() -> Duration {
     let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
     Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
-/// Shows that a wait set reports a packet which cannot be received, as an event of a channel of its link, and does not
+/// Shows that a wait set reports a packet that cannot be received as an event of a channel of the link, and does not
 /// spin.
 #[test]
 fn a_set_tells_of_a_packet_that_cannot_be_taken_by_a_channel_of_its_link() {
     alone("stuck link in a set", "");
 }
 
-/// Shows that an event loop that polls the descriptor of a wait set does not spin on a packet which cannot be received.
+/// Shows that an event loop that polls the descriptor of a wait set does not spin on a packet that cannot be received.
 #[test]
 fn an_event_loop_does_not_spin_on_a_packet_that_cannot_be_taken() {
     alone("stuck link in a set", "polled");
@@ -574,8 +574,8 @@ fn one_message_too_large_in_a_set(how: &str) {
     assert_eq!(recv(&channel).bytes(), b"done");
 }
 
-/// Shows that each further process of a user may use part of what remains of the user's limit, and that other users
-/// have limits of their own.
+/// Shows that each further process of a user may use part of the rest of the user's limit, and that other users have
+/// limits of their own.
 #[test]
 fn processes_of_a_user_leave_something_for_the_next_and_all_of_it_for_other_users() {
     alone("users", "");
@@ -632,8 +632,8 @@ fn lanes_are_limited(_: &str) {
     assert!(channel.peer_usage().unwrap().unwrap().peer(Resource::Lanes).held > 2);
 }
 
-/// Shows that memory of lanes which may not be mapped yet waits as a descriptor, and that this descriptor counts
-/// towards the limit of the peer.
+/// Shows that memory of lanes that may not be mapped yet waits as a descriptor, and that the descriptor counts towards
+/// the limit of the peer.
 #[test]
 fn memory_of_lanes_that_waits_unmapped_is_a_descriptor_of_the_peer() {
     alone("lanes unmapped", "");
@@ -676,8 +676,7 @@ fn queued_messages_are_limited(_: &str) {
     }
 }
 
-/// Shows that an end in a message that is dropped is closed even if the messages that come with the end are over a
-/// limit.
+/// Shows that an end in a dropped message is closed even if the messages of the end are over a limit.
 #[test]
 fn an_end_in_a_dropped_message_is_closed_although_its_messages_are_over_a_limit() {
     alone("dropped at a limit", "");
@@ -696,10 +695,10 @@ fn dropped_at_a_limit(_: &str) {
     }
 }
 
-/// The resources of which a lane in an arena of its own needs more.
+/// The resources of which a lane with its own arena needs more.
 const OF_A_LANE: [Resource; 3] = [Resource::Lanes, Resource::Memory, Resource::Mappings];
 
-/// Limits the peer to as much of `resource` as it holds, and tells it so.
+/// Limits the peer to as much of `resource` as is held for it, and tells the peer.
 fn limit_to_what_is_held(channel: &Channel, resource: Resource) -> u64 {
     let held = channel.peer_usage().unwrap().unwrap().peer(resource).held;
     strait::quota::set_limits(Limits::new().peer(resource, held));
@@ -727,7 +726,7 @@ fn dropped_without_room_for_a_lane(_: &str) {
     }
 }
 
-/// Shows that an end is closed even if a limit permits no mapping of the lane to which its other end has moved.
+/// Shows that an end is closed even if a limit permits no mapping of the lane of the other end.
 #[test]
 fn an_end_is_closed_although_the_lane_of_its_moved_other_end_is_over_a_limit() {
     alone("closed without room for the next lane", "");
@@ -746,8 +745,8 @@ fn closed_without_room_for_the_next_lane(_: &str) {
     }
 }
 
-/// Shows that an end is closed, with the ends in its messages, even if a limit permits no mapping of the larger ring in
-/// which its messages are.
+/// Shows that an end is closed, with the ends in its messages, even if a limit permits no mapping of the larger ring
+/// with the messages.
 #[test]
 fn an_end_is_closed_although_its_larger_ring_is_over_a_limit() {
     alone("closed without room for a ring", "");
@@ -787,7 +786,7 @@ fn grown_rings_are_given_back(_: &str) {
     assert_eq!(channel.peer_usage().unwrap().unwrap().peer(Resource::Memory).reached, 0);
 }
 
-/// The number of the first descriptor that a process with the role `raw` finds at its start.
+/// The number of the first descriptor of a process with the role `raw` at its start.
 const FIRST: i32 = common::SOCKET;
 
 /// Starts a process that plays `raw` with `sockets` sockets, and returns the process and a channel over each socket.
@@ -818,14 +817,13 @@ fn start_over_sockets(role: &str, sockets: usize, what: &str) -> (Actor, Vec<Cha
     (actor, channels)
 }
 
-/// Sends `what`, which is not a packet of the protocol, over each of its sockets, and runs until its standard input
-/// ends.
+/// Sends `what`, which is not a packet of the protocol, over each socket, and runs until standard input ends.
 fn raw(argument: &str) {
     let (sockets, what) = argument.split_once(' ').unwrap();
     for place in (FIRST..).take(sockets.parse().unwrap()) {
-        // SAFETY: the process that starts this role leaves it this descriptor.
+        // SAFETY: the parent of a process with this role leaves the descriptor to the process.
         let socket = unsafe { OwnedFd::from_raw_fd(place) };
-        // The parent may have closed this link already, because of the packet over another one.
+        // The parent may have closed this link already, because of the packet over another link.
         let _ = rustix::net::send(&socket, what.as_bytes(), SendFlags::NOSIGNAL);
         std::mem::forget(socket);
     }
@@ -834,7 +832,7 @@ fn raw(argument: &str) {
 
 const NONSENSE: Error = Error::BadPeer("an invalid packet");
 
-/// Returns a list to which each report of a bad peer in this process is added.
+/// Returns a list of all further reports of bad peers in this process.
 fn listen() -> Arc<Mutex<Vec<BadPeer>>> {
     let told = Arc::new(Mutex::new(Vec::new()));
     let listening = told.clone();
@@ -842,7 +840,7 @@ fn listen() -> Arc<Mutex<Vec<BadPeer>>> {
     told
 }
 
-/// Shows that a bad peer is reported once for all its links, and that other peers are not affected.
+/// Shows that a bad peer is reported once for all links, and that other peers are not affected.
 #[test]
 fn a_bad_peer_is_told_once_for_all_its_links_and_nobody_else_is_disturbed() {
     alone("bad peer", "");
@@ -915,17 +913,17 @@ fn bad_peer_may_do_anything(_: &str) {
     assert_eq!(calls.load(Ordering::SeqCst), 2);
 }
 
-/// Sends packets that do nothing but wake, as fast as it can, over its first socket.
+/// Sends pure wake packets as fast as possible over the first socket.
 fn storm(_: &str) {
-    // SAFETY: the process that starts this role leaves it this descriptor.
+    // SAFETY: the parent of a process with this role leaves the descriptor to the process.
     let socket = unsafe { OwnedFd::from_raw_fd(FIRST) };
     let mut wake = [0u8; 48];
     wake[0] = 6;
     while rustix::net::send(&socket, &wake, SendFlags::NOSIGNAL).is_ok() {}
 }
 
-/// Reports that it has opened its side, and then clears the parent's sleep word and wakes the parent, for nothing,
-/// whenever the parent sleeps.
+/// Reports that its side is open. Then, whenever the parent sleeps, clears the parent's sleep word and wakes the parent
+/// for nothing.
 fn scribbles(_: &str) {
     let channel = parent();
     channel.send(b"here").unwrap();
@@ -983,7 +981,7 @@ fn assert_endures(channel: &Channel, mut wait: impl FnMut()) {
     assert!(std::iter::repeat_with(is_little).take(5).any(|is_little| is_little), "idle wake-ups use most of the time");
 }
 
-/// Shows that a peer which sends wake packets without end is throttled.
+/// Shows that a peer that sends wake packets without end is throttled.
 #[test]
 fn packets_that_only_wake_take_little_time() {
     alone("woken by packets", "");
@@ -996,7 +994,7 @@ fn woken_by_packets(_: &str) {
     });
 }
 
-/// Shows that a peer which wakes a sleep word without end is throttled.
+/// Shows that a peer that wakes a sleep word without end is throttled.
 #[test]
 fn a_word_that_only_wakes_takes_little_time() {
     alone("woken by a word", "");
@@ -1012,7 +1010,7 @@ fn woken_by_a_word(_: &str) {
     });
 }
 
-/// Shows that a wait set reports events of other peers while it throttles one.
+/// Shows that a wait set reports events of other peers while throttling one peer.
 #[test]
 fn a_set_hears_others_while_a_peer_wakes_it_for_nothing() {
     alone("a set is woken", "");
@@ -1069,7 +1067,7 @@ fn woken_for_something(_: &str) {
     }
 }
 
-/// Shows that a channel that accepts no descriptors never opens the descriptors of messages, but receives memory.
+/// Shows that a channel that refuses descriptors never opens the descriptors of messages, but receives memory.
 #[test]
 fn descriptors_that_are_not_accepted_never_become_this_process_s() {
     alone("refuses", "");
@@ -1093,7 +1091,7 @@ fn refuses(_: &str) {
         assert_eq!(message.take_handles().unwrap_err(), Error::HandlesLost { sent: 60, arrived: 0 });
     }
     assert_eq!(recv(&channel).bytes(), b"done");
-    // Memory is accepted, even in one packet with descriptors.
+    // Memory is accepted, even in a packet with descriptors.
     order(&channel, "large 1 7");
     let mut message = recv(&channel);
     assert!(message.bytes() == pattern(0, 100_000));
@@ -1112,12 +1110,12 @@ fn refuses(_: &str) {
     assert_eq!(descriptors(), before);
 }
 
-/// Sends sockets whose last close blocks for a minute: until the other side, in this process, has received what was
-/// sent, which this process never does.
+/// Sends sockets whose last close blocks for a minute: until the other side, in this process, has received everything.
+/// The other side never receives.
 fn lingers(_: &str) {
     let channel = parent();
-    // Over this channel the process reports that it has closed its copy of the socket, so that the parent's close is
-    // the last.
+    // Over this channel the process reports the close of its copy of the socket, so that the parent's close is the
+    // last.
     let closed = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let mut others = Vec::new();
@@ -1149,7 +1147,7 @@ fn closing_takes_long(_: &str) {
         channel.send(b"one").unwrap();
         let message = recv(&channel);
         assert_eq!(recv(&closed).bytes(), b"closed");
-        // The message is dropped with its handle.
+        // The message is dropped with the handle.
         drop(message);
     }
     // The thread that closes the socket must not run signal handlers of the program.
@@ -1157,12 +1155,12 @@ fn closing_takes_long(_: &str) {
     assert_eq!(common::handled_by(), 0);
     channel.send(b"one").unwrap();
     assert_eq!(recv(&closed).bytes(), b"closed");
-    // The channel is dropped with a message in it.
+    // The channel is dropped with a message.
     drop(channel);
     assert!(begin.elapsed() < DEADLINE / 2, "closing took {:?}", begin.elapsed());
 }
 
-/// Sends one end of a pipe, and reports when every copy of that end is closed.
+/// Sends one end of a pipe, and reports when every copy of the end is closed.
 fn pipes(_: &str) {
     let channel = parent();
     let (mut reader, writer) = std::io::pipe().unwrap();
@@ -1171,7 +1169,7 @@ fn pipes(_: &str) {
     channel.send(b"closed").unwrap();
 }
 
-/// Shows that a descriptor of one peer that is slow to close does not delay the close of another peer's.
+/// Shows that a slow close of one peer's descriptor does not delay the close of another peer's.
 #[test]
 fn what_one_peer_sent_does_not_keep_what_another_sent_from_being_closed() {
     alone("closing for others", "");
@@ -1179,8 +1177,7 @@ fn what_one_peer_sent_does_not_keep_what_another_sent_from_being_closed() {
 
 fn closing_for_others(_: &str) {
     let (_lingers, channel) = common::spawn("lingers");
-    // This process is started before its parent has the socket that lingers; otherwise its copy of that socket would be
-    // closed by its `exec`.
+    // Started before the parent has the lingering socket; otherwise `exec` would close a copy of the socket here.
     let (_pipes, other) = common::spawn("pipes");
     let (closed, theirs) = Channel::pair().unwrap();
     channel.send(Outgoing::new(b"say when").handle(theirs)).unwrap();
@@ -1240,7 +1237,7 @@ fn others_do_not_read(_: &str) {
     pass(64);
 }
 
-/// Shows that messages of idle ends do not keep other ends from sending. An end counts what it has in flight when it
+/// Shows that messages of idle ends do not keep other ends from sending. An end counts its messages in flight when it
 /// sends, and an idle end does not send again.
 #[test]
 fn what_idle_ends_have_sent_and_others_have_taken_keeps_nobody_from_sending() {
@@ -1250,7 +1247,7 @@ fn what_idle_ends_have_sent_and_others_have_taken_keeps_nobody_from_sending() {
 fn idle_ends(_: &str) {
     let pairs: Vec<_> = (0..20).map(|_| Channel::pair().unwrap()).collect();
     for (n, (a, b)) in pairs.iter().enumerate() {
-        // This is more than the share of one of twenty ends, if all ends had that much in flight at once.
+        // More than the share of one of twenty ends, if all ends had so much in flight at once.
         for m in 0..240 {
             let room = a.reserve_sealed(1).unwrap();
             room.commit(Deadline::NOW).unwrap_or_else(|error| panic!("message {m} of channel {n}: {error}"));
@@ -1262,7 +1259,7 @@ fn idle_ends(_: &str) {
 }
 
 /// Shows that the descriptors of memory for large messages count as descriptors in flight. Otherwise many channels
-/// could send more of them than a link accepts from a peer that it does not trust.
+/// could send more descriptors than a link accepts from an untrusted peer.
 #[test]
 fn memory_of_many_channels_that_nobody_takes_waits_where_it_is_sent() {
     alone("memory of many", "");
@@ -1279,7 +1276,7 @@ fn memory_of_many(_: &str) {
             Err(error) => panic!("message {n}: {error}"),
         }
     }
-    // The number includes the memory of rings that grew.
+    // The number includes the memory of grown rings.
     assert!((3500..=4096).contains(&sent), "{sent} messages were sent");
     let received = pairs.iter().map(|(_, b)| std::iter::from_fn(|| b.try_recv().ok()).count());
     assert_eq!(received.sum::<usize>(), sent);
@@ -1312,7 +1309,7 @@ fn what_ends_had_sent_before_they_were_closed_is_still_in_flight() {
     alone("unread of ends that left", "closes them");
 }
 
-/// Shows that unreceived messages of ends that moved stay in flight.
+/// Shows that unreceived messages of moved ends stay in flight.
 #[test]
 fn what_ends_had_sent_before_they_went_on_is_still_under_way() {
     alone("unread of ends that left", "sends them on");
@@ -1394,8 +1391,8 @@ fn leaves_unread(how: &str) {
     channel.send(b"done").unwrap();
 }
 
-/// Shows that messages within a process that are not received do not affect other channels of the process, however many
-/// they are and although the ends that sent them are closed.
+/// Shows that unreceived messages within a process do not affect other channels of the process, in any number, and
+/// although the sending ends are closed.
 #[test]
 fn memory_that_was_sent_within_a_process_and_is_not_received() {
     const MANY: usize = 9_000;

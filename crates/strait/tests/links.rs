@@ -35,14 +35,14 @@ fn child() {
     ]);
 }
 
-/// Receives a message with one channel end.
+/// Receives a message with a channel end.
 fn take(channel: &Channel) -> Channel {
     let mut handles = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap();
     assert_eq!(handles.len(), 1);
     handles.remove(0).into_channel().unwrap()
 }
 
-/// Sends a message with one channel end.
+/// Sends a message with a channel end.
 fn give(channel: &Channel, end: Channel) {
     channel.send_by(Outgoing::new(b"").handle(end), DEADLINE).unwrap();
 }
@@ -69,7 +69,7 @@ impl Ring {
         Self::of(2)
     }
 
-    /// Creates a ring of this process and `others` other processes. Each of them knows its two neighbours.
+    /// Creates a ring of this process and `others` other processes, each with channels to both neighbours.
     fn of(others: usize) -> Self {
         let (actors, parents): (Vec<_>, Vec<_>) = (0..others).map(|_| spawn("forwarder")).unzip();
         let (to, mut road) = Channel::pair().unwrap();
@@ -92,8 +92,8 @@ fn descriptors_of(pid: u32) -> usize {
     std::fs::read_dir(format!("/proc/{pid}/fd")).unwrap().count()
 }
 
-/// Shows that an end that lies idle costs no descriptors, in any process, however often its other end goes round other
-/// processes. At last both ends are in one process again, and know it.
+/// Shows that an idle end costs no descriptors in any process, however often the other end goes round other processes.
+/// At last both ends are in this process again, and find each other.
 #[test]
 fn an_end_that_goes_round_leaves_no_links_behind() {
     // With three others, each of them knows this process only from what its neighbour has been told.
@@ -130,8 +130,8 @@ fn idle(others: usize) {
     ring.end();
 }
 
-/// Shows that an end which came home finds its other end also if the link over which it came is closed before this
-/// process has read where its other end goes on.
+/// Shows that a returned end finds its other end even if the link of its return is closed before this process has read
+/// where the other end goes on.
 #[test]
 fn an_end_that_came_home_does_not_need_its_road() {
     common::alone("homecoming", "");
@@ -153,7 +153,7 @@ fn homecoming() {
     }
 }
 
-/// Shows that no process keeps the memory of a lane in which an end was expected that never came: its other end was
+/// Shows that no process keeps the memory of a lane for an expected end that never came, because the other end was
 /// moved or closed at the same time.
 #[test]
 fn memory_for_ends_that_never_come_is_given_back() {
@@ -178,7 +178,7 @@ fn crossing(orders: &str) {
         of_movers.chain([common::mappings()]).collect::<Vec<usize>>()
     };
     for round in 0..400 {
-        // The lane has a mapping of its own, and so has each lane after it.
+        // The lane has a mapping of its own, like each later lane.
         let (one, other) = Options::new().ring(1 << 16).pair().unwrap();
         give(&movers[0].1, one);
         give(&movers[1].1, other);
@@ -305,8 +305,8 @@ fn closer() {
     parent.send_by(common::mappings().to_string().as_bytes(), DEADLINE).unwrap();
 }
 
-/// Shows that a process that is introduced to one process after another, each of which ends, keeps few sockets. So a
-/// supervisor can restart a process any number of times.
+/// Shows that a process that is introduced to one short-lived process after another keeps few sockets. So a supervisor
+/// can restart a process any number of times.
 #[test]
 fn sockets_to_introduced_processes_that_have_ended_are_closed() {
     common::alone("restarts", "");
@@ -316,7 +316,7 @@ const RESTARTS: usize = 100;
 
 fn restarts() {
     let (camera, to_camera) = spawn("camera");
-    // A second channel to the first filter, whose other end the camera gets after that filter has ended.
+    // A second channel to the first filter. The camera gets its other end after the filter has ended.
     let mut late = None;
     for _ in 0..RESTARTS {
         let (filter, to_filter) = spawn("filter");
@@ -359,7 +359,7 @@ fn camera() {
     assert!(common::descriptors() <= 60, "{} in the camera", common::descriptors());
 }
 
-/// Shows that two channels whose other ends went round can be joined, and that this leaves no descriptors behind.
+/// Shows that two channels whose other ends went round can be joined, without leaving descriptors behind.
 #[test]
 fn ends_that_went_round_are_joined_at_once() {
     common::alone("fused", "");
@@ -382,21 +382,21 @@ fn fused() {
     ring.end();
 }
 
-/// Shows that a process keeps no memory of the channels that it made for others.
+/// Shows that a process keeps no memory of channels made for others.
 #[test]
 fn an_introducer_keeps_no_mapping_for_each_two_that_it_introduced() {
     common::alone("mesh", "");
 }
 
-/// Shows that the channels of several connects between two processes share a socket, in both directions, that they work
-/// and end one by one, and that a channel with other options has a socket of its own.
+/// Shows that the channels of several connects between two processes share a socket, in both directions; that the
+/// channels work and end singly; and that a channel with other options has a socket of its own.
 #[test]
 fn connects_to_one_process_share_a_link() {
     let name = format!("links-{}", std::process::id());
     common::alone("server", &name);
 }
 
-/// The number of channels that the client makes.
+/// The number of channels made by the client.
 const CONNECTS: usize = 10;
 
 fn server(name: &str) {
@@ -471,7 +471,7 @@ fn client(name: &str) {
     assert_eq!(again.recv_by(DEADLINE).unwrap().bytes(), b"welcome");
 }
 
-/// The number of processes in the mesh: that of `STRAIT_LINKS_MESH` if it is set, otherwise 16.
+/// The number of processes in the mesh: `STRAIT_LINKS_MESH` if set, otherwise 16.
 fn members() -> usize {
     std::env::var("STRAIT_LINKS_MESH").map_or(16, |count| count.parse().expect("a number"))
 }

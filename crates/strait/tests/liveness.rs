@@ -17,14 +17,14 @@ fn child() {
     ]);
 }
 
-/// Sends a message and is killed, while its child keeps copies of all its descriptors.
+/// Sends a message and is killed, while a child keeps copies of all descriptors.
 fn survived(_: &str) {
     let channel = common::parent();
     let child = leave_a_child();
     channel.send(&child.to_le_bytes()).unwrap();
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"the end");
     channel.send(b"last words").unwrap();
-    // SAFETY: the process kills itself, so that its channels are not closed in an orderly way.
+    // SAFETY: the process kills itself to leave its channels without an orderly close.
     unsafe { libc::raise(libc::SIGKILL) };
 }
 
@@ -47,16 +47,16 @@ fn survived_with_two(_: &str) {
     }
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"the end");
     channel.send(b"last words").unwrap();
-    // SAFETY: the process kills itself, so that its channels are not closed in an orderly way.
+    // SAFETY: the process kills itself to leave its channels without an orderly close.
     unsafe { libc::raise(libc::SIGKILL) };
 }
 
-/// Sends a message and is killed at once, while its child keeps copies of all its descriptors.
+/// Sends a message and is killed at once, while a child keeps copies of all descriptors.
 fn survived_unheard(_: &str) {
     let channel = common::parent();
     let child = leave_a_child();
     channel.send(&child.to_le_bytes()).unwrap();
-    // SAFETY: the process kills itself, so that its channels are not closed in an orderly way.
+    // SAFETY: the process kills itself to leave its channels without an orderly close.
     unsafe { libc::raise(libc::SIGKILL) };
 }
 
@@ -75,7 +75,7 @@ fn leave_a_child() -> i32 {
     child
 }
 
-/// A process, the channel to it, and its child, which is killed when this object is dropped.
+/// A process with a channel, and its child, which is killed on drop.
 struct Family {
     parent: Actor,
     channel: Channel,
@@ -112,7 +112,7 @@ fn a_receiver_learns_of_the_death_of_a_process_whose_child_has_its_socket() {
     }
 }
 
-/// Shows that a receiver learns of the death of a process that died before the receiver received anything.
+/// Shows that a receiver notices the death of a process that died before the first receive.
 #[test]
 fn a_process_that_was_dead_before_anybody_listened_is_known_to_be() {
     let (mut parent, channel) = spawn_with("survived unheard", "", &Options::new());
@@ -154,9 +154,9 @@ fn a_sender_that_waits_for_room_learns_of_it() {
     assert_eq!(error, Error::PeerClosed);
 }
 
-/// Shows that a thread that sends on two channels in turn learns that their peer is dead. The channels share what this
-/// process knows of the peer. That one channel has seen as much activity as before must not count as news for the
-/// other.
+/// Shows that a thread that sends on two channels in turn notices the death of their peer. The channels share this
+/// process's knowledge of the peer. If one channel sees no new activity, that must not count as news for the other
+/// channel.
 #[test]
 fn who_sends_through_two_channels_in_turn_learns_of_it() {
     let (parent, first) = spawn_with("survived with two", "", &Options::new());

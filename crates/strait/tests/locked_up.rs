@@ -26,16 +26,16 @@ fn child() {
     common::play(&[("locked up", locked_up), ("attacks", attacks)]);
 }
 
-/// A wait that is long enough for the library to sleep in each of its ways.
+/// Long enough for the library to sleep in each of its ways.
 const A_WHILE: Duration = Duration::from_millis(150);
 
-/// Sends a message with these handles to a process that echoes, and returns the handles that come back.
+/// Sends a message with the handles to an echoing process, and returns the handles of the echo.
 fn there_and_back(channel: &Channel, handles: Vec<Handle>) -> Vec<Handle> {
     channel.send_by(Outgoing::new(b"handles").handles(handles), DEADLINE).unwrap();
     channel.recv_by(DEADLINE).unwrap().take_handles().unwrap()
 }
 
-/// Uses everything that [`strait::sandbox::SystemCalls::running`] is for. `file` is a file that was open before.
+/// Uses everything for which [`strait::sandbox::SystemCalls::running`] is made. `file` is a file opened before.
 fn runs(channel: &Channel, file: &File) {
     for len in [0, 50, 5000, 200_000, 3 << 20] {
         channel.send_by(&pattern(1, len), DEADLINE).unwrap();
@@ -113,7 +113,7 @@ fn runs(channel: &Channel, file: &File) {
     assert_eq!(yours.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
-/// Uses everything that [`strait::sandbox::SystemCalls::with_regions`] is for.
+/// Uses everything for which [`strait::sandbox::SystemCalls::with_regions`] is made.
 fn uses_regions(channel: &Channel) {
     let region = RegionOptions::new().name("locked-up").huge_pages(true).create(8 << 20).unwrap();
     region.map_writable(..).unwrap().write(0, b"mapped").unwrap();
@@ -130,13 +130,13 @@ fn uses_regions(channel: &Channel) {
     let shared = Region::new(4096).unwrap();
     shared.admit_no_writer().unwrap();
     shared.to_fd().unwrap();
-    // This call opens a file, which a process in this phase need not be allowed.
+    // Opens a file, which a process in this phase need not be allowed to do.
     let failed = shared.reader().unwrap_err().error;
     assert!(matches!(failed, Error::System { code: libc::EPERM, .. }), "{failed}");
     Region::sealed(b"small").unwrap();
 }
 
-/// Uses everything that [`strait::sandbox::SystemCalls::connecting`] is for, in this directory.
+/// Uses everything for which [`strait::sandbox::SystemCalls::connecting`] is made, in the given directory.
 fn connects(directory: &Path) {
     let listener = Listener::builder().directory(directory).bind("locked-up").unwrap();
     assert_eq!(Listener::builder().directory(directory).bind("locked-up").unwrap_err().error, Error::NameTaken);
@@ -171,7 +171,7 @@ fn allow_arguments<'a>(calls: impl Iterator<Item = &'a SystemCall>, otherwise: u
     for (number, ways) in ways {
         let mut body = Vec::new();
         for way in ways {
-            // The steps of one way. Each comparison that fails jumps over the rest of them.
+            // The steps of a way. A failing comparison jumps over the rest.
             let mut halves = Vec::new();
             for argument in way {
                 let offset = 16 + 8 * u32::from(argument.index);
@@ -195,7 +195,7 @@ fn allow_arguments<'a>(calls: impl Iterator<Item = &'a SystemCall>, otherwise: u
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: no memory is involved.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    // SAFETY: the program and its filter live until the call returns; the kernel copies them.
+    // SAFETY: the program and its filter live until the call returns; the kernel makes copies.
     let set = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
     assert_eq!(set, 0);
 }
@@ -278,7 +278,7 @@ fn locked_up(argument: &str) {
     unsafe { libc::_exit(status) }
 }
 
-/// Lets a process lock itself up, echoes what it sends, and meets it by name in the phase *connecting*.
+/// Starts a process that locks itself up, echoes its messages, and meets it by name in the phase *connecting*.
 fn beside_a_locked_up_process(phase: &str) {
     let directory = std::env::temp_dir().join(format!("strait-locked-up-{}-{phase}", std::process::id()));
     std::fs::create_dir(&directory).unwrap();
@@ -315,8 +315,8 @@ fn a_process_that_connects_needs_what_is_listed_for_connecting() {
     beside_a_locked_up_process("connecting");
 }
 
-/// Shows that each system call that the library names in its errors is in a list, and that the lists do not overlap but
-/// for the calls that a process needs to connect and can otherwise do without.
+/// Shows that each system call named in the library's errors is in a list, and that the lists do not overlap.
+/// Exception: calls that a process needs for connecting and can otherwise do without.
 #[test]
 fn the_lists_are_complete_and_apart() {
     let lists = [SYSCALLS.running, SYSCALLS.with_regions, SYSCALLS.connecting, SYSCALLS.dispensable];

@@ -23,7 +23,7 @@ fn answer(request: u64) -> u64 {
     (request ^ 0x5bd1_e995).wrapping_mul(0x9e37_79b9_7f4a_7c15)
 }
 
-/// Answers all requests that are queued, the last one first.
+/// Answers all queued requests, the last first.
 fn server() {
     let end = CallEnd::over(parent());
     let mut held = Vec::new();

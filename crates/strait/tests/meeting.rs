@@ -43,7 +43,7 @@ fn child() {
     ]);
 }
 
-/// The path of a name directory for one test, removed when this object is dropped.
+/// The path of a name directory for a test, removed on drop.
 struct Names(PathBuf);
 
 impl Names {
@@ -185,8 +185,8 @@ fn names_in_the_directory_of_the_user_need_no_directory() {
     assert_eq!(connect(&name, DEADLINE).err().map(Error::from), Some(Error::NobodyThere));
 }
 
-/// Starts a process that plays `role`, with the runtime directory of a login session or without one. Returns the
-/// process and a channel to it.
+/// Starts a process with the role `role`, with or without the runtime directory of a login session. Returns the process
+/// and a channel.
 fn in_session(runtime: Option<&Path>, role: &str, argument: &str) -> (Actor, Channel) {
     let mut command = command(role, argument);
     command.env_remove("STRAIT_DIR").env_remove("XDG_RUNTIME_DIR");
@@ -197,7 +197,7 @@ fn in_session(runtime: Option<&Path>, role: &str, argument: &str) -> (Actor, Cha
     (Actor(child), channel)
 }
 
-/// Listens under a name in this user's directories, tells the parent the outcome, and answers one client.
+/// Listens under a name in this user's directories, reports the outcome to the parent, and answers one client.
 fn binds(name: &str) {
     let parent = strait::from_parent().unwrap();
     let listener = Listener::bind(name);
@@ -208,7 +208,7 @@ fn binds(name: &str) {
     }
 }
 
-/// Connects to a name in this user's directories, once it is there, and tells the parent the answer.
+/// Connects to a name in this user's directories, once the name is taken, and reports the answer to the parent.
 fn calls(name: &str) {
     let parent = strait::from_parent().unwrap();
     let channel = Connector::new().wait_for_listener().connect(name, DEADLINE).unwrap();
@@ -221,8 +221,8 @@ fn told(channel: &Channel) -> String {
     String::from_utf8(channel.recv_by(DEADLINE).unwrap().bytes().to_vec()).unwrap()
 }
 
-/// Shows that processes with and without a login session share their names: each name has one listener, and clients of
-/// both kinds find it.
+/// Shows that processes with and without a login session share their names: each name has one listener, found by
+/// clients of both kinds.
 #[test]
 fn a_login_session_that_begins_or_ends_changes_no_name() {
     let session = Names::new("session");
@@ -265,7 +265,7 @@ fn a_killed_listener_leaves_its_names_in_all_directories_to_the_next() {
     finish(again);
 }
 
-/// Shows that a directory that another user could have made keeps nobody from meeting in the next directory.
+/// Shows that a directory possibly made by another user keeps nobody from meeting in the next directory.
 #[test]
 fn a_directory_that_is_not_to_be_trusted_is_passed_over() {
     let session = Names::new("passed-over");
@@ -279,7 +279,7 @@ fn a_directory_that_is_not_to_be_trusted_is_passed_over() {
     finish(server);
 }
 
-/// Shows that a client sleeps until its server is there, and that without a server it fails at its deadline.
+/// Shows that a client sleeps until its server is there, and fails at the deadline without a server.
 #[test]
 fn a_client_can_wait_for_its_server() {
     let session = Names::new("waits");
@@ -313,14 +313,14 @@ fn an_absolute_path_is_a_name_in_its_directory() {
     echo(&listener.accept(DEADLINE).unwrap());
     assert_eq!(told(&answer), "hello");
     finish(client);
-    // A directory that is given otherwise does not count.
+    // A directory given in another way does not count.
     let client = std::thread::spawn({
         let path = path.clone();
         move || Connector::new().directory("/nowhere").connect(&path, DEADLINE).unwrap().send(b"hello").unwrap()
     });
     assert_eq!(listener.accept(DEADLINE).unwrap().recv().unwrap().bytes(), b"hello");
     client.join().unwrap();
-    // Every user can write to this directory.
+    // Every user can write to the directory.
     assert!(matches!(Listener::bind("/tmp/strait-absolute").unwrap_err().error, Error::UnsafeDirectory(_)));
     for bad in ["/", "/tmp/..", "service/name", "./service"] {
         assert_eq!(Listener::bind(bad).unwrap_err().error, Error::BadName, "{bad}");
@@ -401,7 +401,7 @@ fn a_live_name_is_taken_and_a_dead_one_is_taken_over() {
     assert_eq!(names.connector().connect("service", SOON).err().map(Error::from), Some(Error::NobodyThere));
     let listener = bind().unwrap();
     assert_eq!(bind().err().map(Error::from), Some(Error::NameTaken));
-    // Dropping a listener whose name another one has taken over does not remove the name.
+    // If another listener has taken the name over, dropping the old listener does not remove the name.
     drop(listener);
     assert!(bind().is_ok());
 }
@@ -437,7 +437,7 @@ fn short_of_descriptors(_: &str) {
     assert!(Listener::builder().directory(&names.0).bind("service").is_ok());
 }
 
-/// Shows that of several threads that bind the name of a dead process exactly one succeeds.
+/// Shows that if several threads bind the name of a dead process, exactly one succeeds.
 #[test]
 fn of_many_that_take_over_a_name_one_has_it() {
     let names = Names::new("race");
@@ -497,7 +497,7 @@ fn of_processes_that_listen_at_once_exactly_one_has_the_name() {
     }
 }
 
-/// Locks the directory and every file in it that it can open; as another user, if this test runs as root.
+/// Locks the directory and every file in it that can be opened; as another user, if the test runs as root.
 fn holds_locks(directory: &str) {
     let parent = common::parent();
     if is_root() {
@@ -515,7 +515,7 @@ fn holds_locks(directory: &str) {
     let _ = parent.recv();
 }
 
-/// Shows that locks which another user holds on the directory and its files do not delay listeners.
+/// Shows that another user's locks on the directory and its files do not delay listeners.
 #[test]
 fn another_user_who_locks_the_directory_holds_up_nobody() {
     let names = Names::new("locked");
@@ -532,7 +532,7 @@ fn another_user_who_locks_the_directory_holds_up_nobody() {
     assert_eq!(names.all(), [""; 0]);
 }
 
-/// Holds the lock that a process holds while it takes a name, given as "directory name".
+/// Holds the lock for taking a name, given as "directory name".
 fn holds_the_lock_of_a_name(argument: &str) {
     let parent = common::parent();
     let (directory, name) = argument.split_once(' ').unwrap();
@@ -594,7 +594,7 @@ fn a_process_that_ends_while_it_takes_a_name_leaves_it_to_others() {
     assert_eq!(names.all(), [""; 0]);
 }
 
-/// Shows that a file which is no socket of a dead listener is not replaced.
+/// Shows that a file that is not the socket of a dead listener is not replaced.
 #[test]
 fn what_is_no_socket_of_ours_is_not_replaced() {
     let names = Names::new("foreign");
@@ -649,8 +649,8 @@ fn directories_that_others_could_change_are_refused() {
     }
 }
 
-/// Makes the user's only name directory in ways in which another user could have made it, and asserts that each is
-/// refused; then listens.
+/// Makes the user's only name directory in ways possible for another user, and asserts that each is refused; then
+/// listens.
 fn squatter(base: &str) {
     let directory = Path::new(base).join("strait");
     let refused = || {
@@ -759,7 +759,7 @@ fn a_server_of_another_user_is_not_talked_to() {
     assert_eq!(connect(), Some(Error::WrongServer { uid: 65534 }));
 }
 
-/// Shows that a process of another user is accepted only if the listener's policy permits it.
+/// Shows that a process of another user is accepted only with the permission of the listener's policy.
 #[test]
 fn other_users_are_let_in_only_by_a_policy() {
     if !is_root() {
@@ -796,7 +796,7 @@ fn other_users_are_let_in_only_by_a_policy() {
     finish(actor);
 }
 
-/// Connects with the invitation on its standard input.
+/// Connects by the invitation on standard input.
 fn was_invited(argument: &str) {
     let channel = invited(DEADLINE);
     match argument {
@@ -822,7 +822,7 @@ fn invite_only(names: &Names) -> (Listener, mpsc::Receiver<Refused>) {
     (builder.bind("service").unwrap(), refusals)
 }
 
-/// Shows that a child can connect with an invitation on its standard input, and read the rest of that input.
+/// Shows that a child can connect by an invitation on standard input, and read the rest of the input.
 #[test]
 fn a_child_comes_by_invitation() {
     let names = Names::new("invitation");
@@ -922,7 +922,7 @@ fn others_wait_while_somebody_is_invited() {
         channel.send(b"other").unwrap();
         assert_eq!(channel.recv_by(DEADLINE).err(), Some(Error::PeerClosed));
     });
-    // The other client connects first; the wait for the invitation handles its connection without accepting it.
+    // The other client connects first; the wait for the invitation handles the connection without accepting it.
     assert_eq!(invitation.accept(Duration::from_millis(200)).unwrap_err().error, Error::TimedOut);
     let actor = Actor(invitation.spawn(&mut command("invited", "")).unwrap());
     let channel = invitation.accept(DEADLINE).unwrap();
@@ -944,8 +944,7 @@ fn others_wait_while_somebody_is_invited() {
     assert_eq!(listener.accept(Deadline::NOW).unwrap_err().error, Error::WouldBlock);
 }
 
-/// Returns the processor time that this process used while it waited for `time` in `accept`, which must accept no
-/// connection.
+/// Returns the processor time used while waiting for `time` in `accept`, which must accept no connection.
 fn used_while_waiting(time: Duration, accept: impl FnOnce(Duration) -> Result<Channel, MeetError>) -> Duration {
     let used = || {
         let time = rustix::time::clock_gettime(rustix::time::ClockId::ProcessCPUTime);
@@ -989,14 +988,14 @@ fn waits_beside_admitted(directory: &str) {
     assert_eq!(visitor.join().unwrap().unwrap().err(), Some(Error::PeerClosed));
 }
 
-/// Connects with the invitation on its standard input, and runs until it is killed.
+/// Connects by the invitation on standard input, and runs until killed.
 fn invited_then_killed(_: &str) {
     let channel = invited(DEADLINE);
     std::thread::sleep(2 * DEADLINE);
     drop(channel);
 }
 
-/// Shows that a wait for one pending connection sleeps while another connection is admitted that another call is to
+/// Shows that a wait for one pending connection sleeps while another connection is admitted, which another call is to
 /// return.
 #[test]
 fn a_wait_for_one_visitor_sleeps_while_another_is_admitted() {
@@ -1004,7 +1003,7 @@ fn a_wait_for_one_visitor_sleeps_while_another_is_admitted() {
     finish(Actor(command("waits beside admitted", names.path()).spawn().unwrap()));
 }
 
-/// Shows that a process without a valid invitation on its standard input gets `NoInvitation`.
+/// Shows that a process without a valid invitation on standard input gets `NoInvitation`.
 #[test]
 fn without_an_invitation_there_is_none() {
     for input in ["", "\n", "something else\n", "strait-invitation 1 0"] {
@@ -1042,7 +1041,7 @@ fn a_service_manager_hands_over_its_socket() {
             channel.send(b"wake up").unwrap();
             assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"wake up");
         });
-        // `LISTEN_PID` is the process id of the service, which it has before its `exec`: a shell sets the variable.
+        // `LISTEN_PID` is the process id of the service, known before `exec`: a shell sets the variable.
         let service = command("activated", fd_name);
         let mut shell = std::process::Command::new("sh");
         shell.arg("-c").arg("export LISTEN_PID=$$; exec \"$@\"").arg("sh").arg(service.get_program());
@@ -1069,8 +1068,8 @@ fn a_server_that_was_not_activated_is_told_so() {
 }
 
 /// Shows that connecting and accepting end at their deadlines. Runs in a process of its own: a pending connection that
-/// gave up ends only when all copies of its socket are closed, and a child that another test starts holds copies of all
-/// sockets of its process until its `exec`.
+/// gave up ends only when all copies of its socket are closed, and a child started by another test holds copies of all
+/// sockets until its `exec`.
 #[test]
 fn deadlines_hold() {
     alone("deadlines", "");
@@ -1087,7 +1086,7 @@ fn deadlines(_: &str) {
         Some(Error::TimedOut)
     );
     assert_eq!(names.connector().connect("service", Deadline::NOW).err().map(Error::from), Some(Error::WouldBlock));
-    // The connections that gave up do not keep the next one waiting.
+    // The connections that gave up do not delay the next connection.
     let connector = names.connector();
     let client = std::thread::spawn(move || connector.connect("service", DEADLINE).unwrap().send(b"patient").unwrap());
     assert_eq!(listener.accept(DEADLINE).unwrap().recv_by(DEADLINE).unwrap().bytes(), b"patient");
@@ -1133,8 +1132,8 @@ fn crowd(argument: &str) {
     std::thread::sleep(2 * DEADLINE);
 }
 
-/// Shows that many connections which send nothing do not keep other processes out. Runs in a process of its own, where
-/// no other test opens descriptors.
+/// Shows that many silent connections do not keep other processes out. Runs in a process of its own, where no other
+/// test opens descriptors.
 #[test]
 fn those_who_never_knock_keep_nobody_out() {
     if is_root() {
@@ -1180,7 +1179,7 @@ fn a_channel_by_name_is_one_like_any_other() {
     assert_eq!(common::checksum(channel.recv_by(DEADLINE).unwrap().bytes()), common::checksum(&large));
 }
 
-/// Shows that a panic of the policy ends only the call of `accept` that asked it.
+/// Shows that a panic of the policy ends only the call of `accept` that asked the policy.
 #[test]
 fn a_policy_that_panics_takes_only_its_own_call_along() {
     let names = Names::new("panic");
@@ -1199,7 +1198,7 @@ fn a_policy_that_panics_takes_only_its_own_call_along() {
             .collect();
         let acceptors: Vec<_> = (0..2).map(|_| scope.spawn(|| listener.accept(SOON).map(drop))).collect();
         let accepted = acceptors.into_iter().map(|acceptor| acceptor.join());
-        // One of the calls panicked; the other one accepted.
+        // One call panicked; the other accepted.
         assert!(accepted.filter(|accepted| matches!(accepted, Ok(Ok(())))).count() == 1);
         let connected = clients.into_iter().map(|client| client.join().unwrap());
         assert_eq!(connected.filter(Result::is_ok).count(), 1);
@@ -1237,8 +1236,7 @@ fn where_all_users_look_the_same_nobody_is_let_in() {
     );
 }
 
-/// Shows that an error of meeting names its object, and that it becomes an `Error`, an `io::Error` or a boxed error by
-/// `?`.
+/// Shows that an error of meeting names the object, and becomes an `Error`, an `io::Error` or a boxed error by `?`.
 #[test]
 fn an_error_of_meeting_names_its_object() {
     let names = Names::new("errors");

@@ -13,7 +13,7 @@ fn long(seed: u8) -> Vec<u8> {
     (0..LONG).map(|at| (at % 251) as u8 ^ seed).collect()
 }
 
-/// Receives the next message, and returns its bytes, its handles, and whether it was a view.
+/// Receives the next message, and returns the bytes, the number of handles, and whether the message was a view.
 fn received(channel: &Channel) -> (Vec<u8>, usize, bool) {
     let mut message = Message::new();
     match channel.recv_message_or_view(&mut message, LIMIT).unwrap() {

@@ -14,7 +14,7 @@ use strait::{Channel, Error, Handle, Options, Outgoing, Wait};
 /// The time after which a wait of a test fails; long enough for a slow machine.
 const DEADLINE: Duration = Duration::from_secs(60);
 
-/// The time after which a test that waits for an event that may not come does something else.
+/// The time to wait for an event that may not come.
 const A_WHILE: Duration = Duration::from_millis(100);
 
 #[test]
@@ -33,7 +33,7 @@ fn child() {
     ]);
 }
 
-/// Returns the seed of this run: that of `STRAIT_MOVES_SEED` if it is set, otherwise a new one. Prints the seed.
+/// Returns the seed of the run: `STRAIT_MOVES_SEED` if set, otherwise a new seed. Prints the seed.
 fn seed() -> u64 {
     let seed = std::env::var("STRAIT_MOVES_SEED").ok().map(|seed| seed.parse().expect("a number"));
     let seed = seed.unwrap_or_else(|| {
@@ -43,7 +43,7 @@ fn seed() -> u64 {
     seed
 }
 
-/// Makes a panic of any thread end its process, so that no other process waits for it.
+/// Makes a panic of any thread end the process, so that no other process waits for the thread.
 fn die_of_panics() {
     let hook = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |info| {
@@ -52,7 +52,7 @@ fn die_of_panics() {
     }));
 }
 
-/// Returns `count` times the factor in `STRAIT_MOVES_TIMES`, which is 1 by default.
+/// Returns `count` times the factor in `STRAIT_MOVES_TIMES`, by default 1.
 fn times(count: u64) -> u64 {
     let factor = std::env::var("STRAIT_MOVES_TIMES").map_or(1, |times| times.parse().expect("a number"));
     count * factor
@@ -64,8 +64,8 @@ fn ends_of(message: &mut strait::Message) -> Vec<Channel> {
 
 // Both ends of many channels move through several processes at once.
 
-/// Sends each end that it receives on to a random process, after a few messages in both directions. An end that has
-/// made all its moves goes to the parent.
+/// Sends each received end on to a random process, after a few messages in both directions. After its last move an end
+/// goes to the parent.
 fn dancer(argument: &str) {
     die_of_panics();
     let parent = parent();
@@ -94,7 +94,7 @@ fn dance(road: &Channel, roads: &[Channel], parent: &Channel, mut random: Random
         let mut end = Traveller { book: Book::decode(message.bytes()), channel };
         // Channels of odd number have small messages only.
         let sizes = if end.book.id % 2 == 1 { TINY } else { Sizes { large: 300_000, ..MIXED } };
-        // The process receives more messages than it sends, as a rule, so that the backlogs stay small.
+        // Mostly receives more messages than it sends, so that backlogs stay small.
         for _ in 0..random.below(20) {
             let patience = Duration::from_micros(random.below(300));
             match end.receive(&mut random, patience) {
@@ -117,7 +117,7 @@ fn dance(road: &Channel, roads: &[Channel], parent: &Channel, mut random: Random
     }
 }
 
-/// Starts `count` processes that play `role`, each with a channel to each other one.
+/// Starts `count` processes with the role `role`, and a channel between each two.
 fn mesh(role: &str, count: usize, seed: u64) -> Vec<(Actor, Channel)> {
     let actors: Vec<_> =
         (0..count).map(|n| spawn_with(role, &(seed ^ (n as u64) << 48).to_string(), &Options::new())).collect();
@@ -146,7 +146,7 @@ fn both_ends_dance(processes: usize, channels: u64, hops: u64, options: &Options
             to.send_by(Outgoing::new(&end.book.encode()).handle(end.channel), DEADLINE).unwrap();
         }
     }
-    // An end comes back from the process that it reached last.
+    // An end comes back from the last process.
     let (queue, back) = std::sync::mpsc::channel();
     std::thread::scope(|scope| {
         for (_, channel) in &actors {
@@ -235,8 +235,8 @@ fn bouncer(_: &str) {
     let _ = parent.recv_by(DEADLINE);
 }
 
-/// For each channel that it receives: sends back each end that arrives, as many times as it is told, and keeps the end
-/// the next time. Then it reports "here" and echoes on the end, or "gone" if the channel was closed before.
+/// For each received channel: sends back each end that arrives, as often as ordered, and then keeps the end. Then
+/// reports "here" and echoes on the end, or "gone" if the channel was closed before.
 fn wall(_: &str) {
     die_of_panics();
     let parent = parent();
@@ -266,7 +266,7 @@ fn wall(_: &str) {
     }
 }
 
-/// Sends each end back to the process that it came from.
+/// Sends each end back to the sender.
 fn returner() {
     die_of_panics();
     let parent = parent();
@@ -339,7 +339,7 @@ fn a_mover_that_is_killed_leaves_a_channel_that_works_or_is_closed() {
     finish(wall_actor);
 }
 
-/// Shows that an end which is sent to a process that dies is returned unchanged or closed.
+/// Shows that an end sent to a dying process is returned unchanged or closed.
 #[test]
 fn an_end_sent_to_a_process_that_is_killed_comes_back_or_is_closed() {
     let mut random = Random(seed());
@@ -461,9 +461,9 @@ fn a_mover_that_is_stopped_blocks_nobody_and_goes_on() {
     finish(wall_actor);
 }
 
-// Which process has the other end, when this end was not used since the move.
+// The holder of the other end, for an end not used since the move.
 
-/// Receives an end and reports that it has the end; sends the end back when it is told to.
+/// Receives an end and reports the receipt; sends the end back on request.
 fn keeper() {
     die_of_panics();
     let parent = parent();
@@ -512,7 +512,7 @@ fn an_idle_end_knows_at_once_which_process_has_the_other() {
     finish(other);
 }
 
-// What an end does while its other end moves.
+// The actions of an end while its other end moves.
 
 /// Runs `other` on an end while its other end moves `journeys` times to another process and back. `at_home` runs with
 /// the moving end whenever that end is in this process. Returns the result of `other`, and the moving end.
@@ -546,7 +546,7 @@ fn while_the_other_end_moves<T: Send>(
 
 const WAITS: [Wait; 3] = [Wait::Spin, Wait::Adaptive, Wait::Block];
 
-/// Receives all messages that are there, and asserts that they are numbered from `next` on.
+/// Receives all queued messages, and asserts that they are numbered from `next` on.
 fn take_numbered(end: &Channel, next: &mut u64) {
     loop {
         match end.try_recv() {
@@ -590,7 +590,8 @@ fn room_at(end: &Channel) -> u64 {
     }
 }
 
-/// Shows that an end whose other end has moved can send at least as many messages as one whose other end never moved.
+/// Shows that an end whose other end has moved can send at least as many messages as an end whose other end never
+/// moved.
 #[test]
 fn an_end_that_moved_often_takes_as_many_messages_as_one_that_never_did() {
     let (actor, peer) = spawn("returner");
@@ -734,7 +735,7 @@ fn a_view_and_a_reservation_that_are_held_outlast_a_move_of_the_other_end() {
     }
 }
 
-/// Shows that one message can carry 64 ends with large unreceived messages.
+/// Shows that a message can carry 64 ends with large unreceived messages.
 #[test]
 fn sixty_four_ends_with_large_unread_messages_go_in_one() {
     let (actor, peer) = spawn("returner");
@@ -841,11 +842,10 @@ fn an_end_for_which_the_socket_has_no_room_comes_back_whole_and_goes_later() {
     finish(actor);
 }
 
-// A third process introduces two others to each other, and then receives one of the ends that are in transit between
-// them.
+// A third process introduces two others to each other, and then receives one of the ends in transit between the two.
 
-/// Gives each of two processes one end of a new channel. If it then receives an end, it sends and receives on that end
-/// after all other connections to the sender are closed.
+/// Gives each of two processes an end of a new channel. If the process then receives an end, it sends and receives on
+/// the end after all other connections to the sender are closed.
 fn introducer() {
     die_of_panics();
     let parent = parent();
@@ -865,7 +865,7 @@ fn introducer() {
     expect(&end, b"the last");
 }
 
-/// Sends both ends of a channel to the process to which it was introduced.
+/// Sends both ends of a channel to the introduced process.
 fn partner() {
     die_of_panics();
     let parent = parent();
@@ -881,7 +881,7 @@ fn partner() {
     assert_eq!(parent.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
-/// Two other processes and the channels to them.
+/// Two other processes, with a channel to each.
 struct Introduced {
     introducer: Actor,
     to_introducer: Channel,
@@ -905,7 +905,7 @@ impl Introduced {
     }
 }
 
-/// Shows that an end that is received late reaches its other end, which moved to another process in the meantime.
+/// Shows that a late received end reaches its other end, which moved to another process in the meantime.
 #[test]
 fn an_end_that_is_received_late_finds_the_other_where_it_went_meanwhile() {
     common::alone("late", "");
@@ -919,7 +919,7 @@ fn late() {
     let one = ends_of(&mut channel.recv_by(DEADLINE).unwrap()).remove(0);
     one.send_by(b"on the way", DEADLINE).unwrap();
     to_introducer.send_by(Outgoing::new(b"").handle(one), DEADLINE).unwrap();
-    // This process has no other channel to the introducer.
+    // Drops the only channel to the introducer.
     drop(to_introducer);
     let other = ends_of(&mut channel.recv_by(DEADLINE).unwrap()).remove(0);
     expect(&other, b"on the way");

@@ -18,7 +18,7 @@ fn child() {
 /// Sizes of messages in the ring and in a block.
 const SIZES: [usize; 2] = [8, 300_000];
 
-/// Views of all kinds of one channel and one data pipe, as a binding to another language stores them.
+/// Views of all kinds of a channel and a data pipe, as stored by a binding to another language.
 #[derive(Debug, Default)]
 struct Stored {
     room: Option<owned::Reservation>,
@@ -154,7 +154,7 @@ fn a_view_that_is_dropped_or_not_made_leaves_nothing() {
     assert!(matches!(near.clone().reserve_sealed_owned(usize::MAX), Err(Error::MessageTooLarge { .. })));
     assert_eq!(far.clone().recv_in_place_owned(Deadline::NOW).unwrap_err(), Error::WouldBlock);
     assert_eq!((Arc::strong_count(&near), Arc::strong_count(&far)), (1, 1));
-    // The last reference is the one that is given away.
+    // The last reference is given away.
     assert!(near.reserve_owned(usize::MAX, Deadline::NOW).is_err());
     assert_eq!(far.recv().unwrap_err(), Error::PeerClosed);
 }

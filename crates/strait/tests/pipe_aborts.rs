@@ -34,7 +34,7 @@ fn give(channel: &Channel, end: impl Into<Handle>) {
     channel.send(Outgoing::new(b"an end").handle(end)).unwrap();
 }
 
-/// Sends an end through another process, and returns it when it has come back.
+/// Sends an end through another process and back, and returns the end.
 fn there_and_back(end: impl Into<Handle>) -> Handle {
     let (_actor, channel) = spawn("echo");
     give(&channel, end);
@@ -61,7 +61,7 @@ fn arm() {
     let _ = channel.recv();
 }
 
-/// Receives a consumer, and closes it with the reason that the parent sends.
+/// Receives a consumer, and closes the consumer with the parent's reason.
 fn consume() {
     let channel = parent();
     let consumer = take(&channel).into_consumer().unwrap();
@@ -165,7 +165,7 @@ fn a_producer_aborts_even_if_its_room_was_leaked() {
     assert_eq!(consumer.read_some(&mut [0; 10], DEADLINE), aborted(17));
 }
 
-/// Shows which ways of dropping a producer abort its stream.
+/// Shows which ways of dropping a producer abort the stream.
 #[test]
 fn a_producer_with_a_reason_aborts_however_it_is_dropped_unless_it_has_finished() {
     let drops: [(fn(DataProducer), _); 5] = [
@@ -191,7 +191,7 @@ fn a_producer_with_a_reason_aborts_however_it_is_dropped_unless_it_has_finished(
             },
             Ok(0),
         ),
-        // In a message within this process that is never received.
+        // In a message within this process that nobody receives.
         (
             |producer| {
                 let (one, _other) = Channel::pair().unwrap();
@@ -226,7 +226,7 @@ fn a_panic_that_drops_a_producer_aborts_its_stream() {
     assert!(text.contains("panic") && !text.contains(&PANICKED.to_string()), "{text}");
 }
 
-/// Shows that a process that ends without its destructors has no reason, and that a reason does not travel.
+/// Shows that a process that ends without destructors has no reason, and that a reason does not travel.
 #[test]
 fn a_killed_process_gives_no_reason_and_an_end_that_is_sent_leaves_its_reason_behind() {
     let (mut actor, channel) = spawn("armed");
@@ -263,7 +263,7 @@ fn a_producer_is_told_the_reason_of_its_consumer() {
         assert_eq!(producer.room(), aborted(17));
         assert_eq!(producer.write_some(b"more", DEADLINE), aborted(17));
         assert_eq!(producer.finish(DEADLINE), aborted(17));
-        // A thread that waits for room.
+        // A thread waiting for room.
         let (producer, consumer) = full(wait);
         std::thread::scope(|scope| {
             let waits = scope.spawn(|| producer.write_some(b"more", DEADLINE));

@@ -1,4 +1,4 @@
-//! Tests of data pipes that are used while another thread holds an end, waits on it, or has leaked a borrow of it.
+//! Tests of data pipes used while another thread holds an end, waits on the end, or has leaked a borrow.
 
 mod common;
 
@@ -21,7 +21,7 @@ fn child() {
     common::play(ROLES);
 }
 
-/// Answers with the bytes that it reads.
+/// Answers with the read bytes.
 fn reader() {
     let channel = parent();
     let consumer = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_consumer().unwrap();
@@ -31,7 +31,7 @@ fn reader() {
     let _ = channel.recv();
 }
 
-/// Receives an end, and does nothing with it.
+/// Receives an end, and leaves it unused.
 fn silent() {
     let channel = parent();
     let _end = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap();
@@ -85,7 +85,7 @@ fn nothing_is_spliced_without_a_wait() {
     assert_eq!(producer.splice_from(std::io::stdin(), 0, Deadline::NOW), Ok(0));
 }
 
-/// Shows that an end whose borrow was leaked can be sent.
+/// Shows that an end with a leaked borrow can be sent.
 #[test]
 fn an_end_that_was_held_by_what_was_leaked_is_sent() {
     let (_actor, channel) = spawn("reader");
@@ -99,7 +99,7 @@ fn an_end_that_was_held_by_what_was_leaked_is_sent() {
     assert_eq!(answer, b"unread");
 }
 
-/// Shows that a finished stream ends for its consumer although the producer exists and moves, and that no more can be
+/// Shows that a finished stream ends for the consumer although the producer exists and moves, and that no more can be
 /// written.
 #[test]
 fn a_stream_that_was_finished_is_at_its_end_though_its_producer_is_there_and_wherever_it_goes() {
@@ -136,7 +136,7 @@ fn who_waits_for_bytes_is_told_that_the_stream_was_finished() {
     assert_eq!(soon(move || reads.join().unwrap()), Ok(0));
 }
 
-/// A call that waits on an end; returns the error with which the wait ended.
+/// A waiting call on an end; returns the error at the end of the wait.
 type Waits<T> = fn(&T) -> Error;
 
 fn reads(consumer: &DataConsumer) -> Error {
@@ -177,7 +177,7 @@ fn is_ended<T: Send + Sync + 'static>(
     assert_eq!(waits(&end), Error::Interrupted);
     interrupter.resume();
     let mut end = end;
-    // The threads drop their references after they have sent their results.
+    // The threads drop their references after sending their results.
     loop {
         match Arc::try_unwrap(end) {
             Ok(end) => return end,
@@ -221,7 +221,7 @@ fn waits_for_another_process_are_ended_from_another_thread() {
     is_ended(consumer, reads, DataConsumer::available, interrupter);
 }
 
-/// Shows that an interrupt ends the wait of a thread that waits for room which another call holds.
+/// Shows that an interrupt ends the wait of a thread for room held by another call.
 #[test]
 fn who_waits_behind_room_that_is_held_is_told_of_an_interruption() {
     let (producer, _consumer) = DataPipe::pair(4).unwrap();

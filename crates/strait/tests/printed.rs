@@ -25,8 +25,8 @@ fn child() {
     play(&[("echoes", |_| common::echo(&common::parent()))]);
 }
 
-/// The traits, whose values have other types; the enums, which print the name of a variant; `DataPipe`, which has no
-/// values; and what only callbacks of this process get.
+/// Traits, whose values have other types; enums, which print the name of a variant; `DataPipe`, which has no values;
+/// and types given only to callbacks of this process.
 const WITHOUT_NAME: &[&str] = &[
     "BadPeer",
     "Refused",
@@ -55,12 +55,12 @@ const WITHOUT_NAME: &[&str] = &[
 /// The most characters that a line has: fewer than for the bytes of a message, which would fill the log.
 const MOST: usize = 800;
 
-/// The names of the types that were printed.
+/// The names of the printed types.
 #[derive(Default)]
 struct Printed(BTreeSet<&'static str>);
 
 impl Printed {
-    /// Prints `object`, of the type with this name.
+    /// Prints `object`, of the type `name`.
     fn object(&mut self, name: &'static str, object: &impl Debug) {
         let line = format!("{object:?}");
         println!("{line}");

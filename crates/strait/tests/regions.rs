@@ -33,8 +33,8 @@ fn receive(channel: &Channel) -> Region {
     message.take_handles().unwrap().remove(0).into_region().expect("a region")
 }
 
-/// Seals a region that this test has no longer mapped for writing. Waits for children of other tests, which have copies
-/// of the mapping until their `exec`.
+/// Seals a region without writable mappings in this test. Waits for children of other tests, which have copies of the
+/// mapping until their `exec`.
 fn seal(region: &Region) {
     wait_until("no process has the region mapped for writing", || match region.seal() {
         Ok(()) => true,
@@ -46,9 +46,9 @@ fn send(channel: &Channel, region: &Region) {
     channel.send(Outgoing::new(b"").handle(region.clone())).unwrap();
 }
 
-/// Shows that a region can be mapped for reading while another holder of its memory seals it, and that a mapping for
-/// writing fails with an error that passes. As long as the kernel waits for pages of the memory that a pipe still has,
-/// it refuses shared mappings, and then the seal fails.
+/// Shows that a region can be mapped for reading while another holder of the memory seals it, and that a mapping for
+/// writing fails with a temporary error. As long as the kernel waits for pages that a pipe still has, the kernel
+/// refuses shared mappings, and then the seal fails.
 #[test]
 fn a_region_is_mapped_while_another_holder_seals_its_memory() {
     let region = Region::new(4096).unwrap();
@@ -128,7 +128,7 @@ fn ways_to_write(fd: impl AsFd) -> Vec<&'static str> {
     ways
 }
 
-/// Answers with a checksum of the region, which it reads in place.
+/// Answers with a checksum of the region, read in place.
 fn reader() {
     let channel = parent();
     let region = receive(&channel);
@@ -139,7 +139,7 @@ fn reader() {
     assert_eq!(channel.recv().unwrap_err(), Error::PeerClosed);
 }
 
-/// Answers each region with the ways in which this process could write to it.
+/// Answers each region with the ways in which the process could write.
 fn meddler() {
     let channel = parent();
     while let Ok(mut message) = channel.recv() {
@@ -184,7 +184,7 @@ fn short_of_file_size() {
     let _ = channel.recv();
 }
 
-/// Limits the regions of its peer in this process to one megabyte, and checks what counts against the limit.
+/// Limits the regions of the peer in this process to one megabyte, and checks what counts against the limit.
 fn limited() {
     let channel = parent();
     set_limits(Limits::new().peer(Resource::Regions, 1 << 20));
@@ -201,7 +201,7 @@ fn limited() {
     drop(map);
     let second = receive(&channel);
     assert_eq!((second.len(), held()), (700_000, 700_000));
-    // A region that stays in its message is released when the message is dropped.
+    // A region left in a message is released when the message is dropped.
     drop(second);
     drop(channel.recv_by(DEADLINE).unwrap());
     assert_eq!(held(), 0);
@@ -238,7 +238,7 @@ fn rights_are_the_kernels_to_give() {
     // A read-only handle cannot be used to write; a process of the same user could open the memory anew.
     let reader = writable.reader().unwrap();
     assert!(ask(&reader).starts_with("ReadOnly false opening anew"));
-    // While this process writes through its mapping, no other process can begin to write in any way.
+    // While this process has a writable mapping, no other process can begin to write in any way.
     let map = writable.map_writable(..).unwrap();
     writable.admit_no_writer().unwrap();
     assert_eq!(ask(&writable), "ReadOnly false ");
@@ -311,7 +311,7 @@ fn parts_are_mapped_at_any_offset_and_nothing_outside() {
     let part = region.map_writable(4_100..4_200).unwrap();
     assert!(part.word32(2).is_none() && part.word64(96).is_none() && part.word64(usize::MAX).is_none());
     part.word32(4).unwrap().store(0x0403_0201, Ordering::Relaxed);
-    // A mapping returns words of one size only, that of its first word: here of four bytes.
+    // A mapping returns words of a single size, the size of the first word: here four bytes.
     assert!(part.word64(0).is_none() && part.word64(8).is_none() && part.word32(8).is_some());
     assert_eq!(region.map_writable(4_096..).unwrap().word64(8).unwrap().load(Ordering::Relaxed), 0x0403_0201);
     part.write(90, b"end of it.").unwrap();
@@ -330,7 +330,7 @@ fn parts_are_mapped_at_any_offset_and_nothing_outside() {
     assert!(empty.view(..).unwrap().is_empty());
 }
 
-/// Returns the resident memory in kilobytes that belongs to this process alone.
+/// Returns the resident memory of this process alone, in kilobytes.
 fn private_kilobytes() -> u64 {
     let text = std::fs::read_to_string("/proc/self/smaps_rollup").unwrap();
     let line = text.lines().find(|line| line.starts_with("Private_Dirty:")).unwrap();
@@ -368,7 +368,7 @@ fn a_copy_costs_what_is_written_to_and_changes_nothing() {
 #[test]
 fn memfds_become_regions_only_if_they_cannot_shrink() {
     let memfd = |flags| rustix::fs::memfd_create("strait-test", flags).unwrap();
-    // This memfd permits seals.
+    // The memfd permits seals.
     let fd = memfd(MemfdFlags::ALLOW_SEALING);
     rustix::fs::ftruncate(&fd, 5000).unwrap();
     let other = fd.try_clone().unwrap();
@@ -438,7 +438,7 @@ fn nothing_is_left_of_regions_that_were_sent_and_dropped() {
     let round = || {
         send(&echo, &Region::new(100_000).unwrap());
         receive(&echo).map_writable(..).unwrap().write(0, b"used").unwrap();
-        // A region that the program does not take out of its message.
+        // The program leaves the region in the message.
         send(&echo, &Region::new(100_000).unwrap());
         drop(echo.recv_by(DEADLINE).unwrap());
     };
@@ -478,7 +478,7 @@ fn threads_that_seal_one_region_at_once_all_succeed() {
     }
 }
 
-/// Shows that only the user who made a region can open it anew through a descriptor, in whatever way it was made.
+/// Shows that only the user who made a region can open the region anew through a descriptor, for every way of making.
 #[test]
 fn only_its_owner_can_open_a_region_anew() {
     let regions = [
@@ -499,7 +499,7 @@ fn seal_writer(mut writer: RegionWriter) -> (Region, RegionCopy) {
     (region, copy)
 }
 
-/// Sends a region that was sealed in place, writes to its own copy, and sends a sealed message that it keeps.
+/// Sends a region sealed in place, writes to the private copy, and sends a sealed message while keeping it.
 fn sealer_in_place() {
     let channel = parent();
     let bytes = pattern(3, 3_000_001);
@@ -528,7 +528,7 @@ fn sealer_in_place() {
     assert!(channel.recv_by(DEADLINE).unwrap().bytes() == common::checksum(b"").to_le_bytes());
 }
 
-/// Shows that the receiver gets the sealed bytes, whatever the sender writes to its own memory afterwards.
+/// Shows that the receiver gets the sealed bytes, in spite of later writes of the sender to its own memory.
 #[test]
 fn memory_that_its_owner_filled_is_sealed_without_a_copy() {
     let (actor, channel) = spawn("sealer in place");

@@ -2,8 +2,8 @@
 //! call; nothing hangs, and permitted operations still work. `faults/refuse.rs` also refuses single calls, for memfds
 //! and futexes.
 //!
-//! Namespaces and memory groups need permissions that not every machine grants. A test without the permissions prints
-//! that it lacks them, and passes.
+//! Namespaces and memory groups need permissions that some machines do not grant. Without the permissions, a test
+//! prints a note, and passes.
 
 mod common;
 
@@ -177,7 +177,7 @@ fn with_regions_denied(argument: &str) {
         assert_eq!(reader.write_at(b"x", 0).unwrap_err().error, Error::ReadOnly);
         assert_eq!(reader.map_writable(..).unwrap_err().error, Error::ReadOnly);
     };
-    // The test harness needs memory that it cannot map now, so the process exits here.
+    // The test harness needs more memory than can be mapped now, so the process exits here.
     let status = i32::from(std::panic::catch_unwind(play).is_err());
     // SAFETY: `_exit` does not return; nothing of this process is used after the call.
     unsafe { libc::_exit(status) }
@@ -222,7 +222,7 @@ fn from_stdin() -> Channel {
     }
 }
 
-/// Asserts that every use of a channel works with a process that echoes.
+/// Asserts that every use of a channel works with an echoing process.
 fn assert_all_works(channel: &Channel) {
     for (name, work) in USES {
         work(channel).unwrap_or_else(|error| panic!("{name}: {error}"));
@@ -286,7 +286,7 @@ fn memfds_that_must_not_be_executable_are_not() {
     let Some((actor, channel)) = unshared("no memfds that run", &["--user", "--map-root-user", "--pid"]) else {
         return;
     };
-    // The other process sends the messages, and this process sends them back.
+    // The other process sends the messages, and this process sends each back.
     loop {
         let mut message = channel.recv_by(DEADLINE).unwrap();
         if message.bytes() == b"done" {
@@ -308,7 +308,7 @@ fn limit(resource: Resource, current: u64) {
 }
 
 /// Asserts that every use works or reports the lack of descriptors, for any number of free descriptors, and that all
-/// uses work with enough of them.
+/// uses work with enough descriptors.
 fn with_few_descriptors(_: &str) {
     let all = getrlimit(Resource::Nofile).current.unwrap();
     let (_actor, channel) = spawn("echo");
@@ -317,7 +317,7 @@ fn with_few_descriptors(_: &str) {
     for free in (0..12).rev() {
         limit(Resource::Nofile, used - 1 + free);
         for (name, work) in USES {
-            // These uses make descriptors themselves, with `unwrap`.
+            // These uses make descriptors in the test itself, with `unwrap`.
             if name == "a handle" || name == "a new channel" {
                 continue;
             }
@@ -343,7 +343,7 @@ fn with_few_descriptors_what_lacks_them_says_so() {
     alone("few descriptors", "");
 }
 
-/// Receives one message on each socket that arrives, and asserts that there is no memory for any of them.
+/// Receives one message on each received socket, and asserts that there is no memory for any message.
 fn with_little_memory(argument: &str) {
     let parent = common::parent();
     let mapped: u64 = std::fs::read_to_string("/proc/self/statm").unwrap().split(' ').next().unwrap().parse().unwrap();

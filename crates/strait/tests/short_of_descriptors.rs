@@ -1,4 +1,4 @@
-//! Shows that a sender without a free descriptor, or without memory for one more mapping, still wakes its receiver.
+//! Shows that a sender without a free descriptor, or without memory for one more mapping, still wakes the receiver.
 //!
 //! The receiver waits in a wait set, with a ready bitmap that the sender has yet to receive. Only the sender has a
 //! shortage.
@@ -28,7 +28,7 @@ fn child() {
     common::play(&[("sender", sender), ("echo", |_| common::echo(&parent()))]);
 }
 
-/// The resource that the sender lacks.
+/// The resource missing in the sender.
 #[derive(Clone, Copy, Debug, PartialEq)]
 enum Lacks {
     Descriptors,
@@ -41,7 +41,7 @@ const PIPE: usize = 4096;
 /// The size of the channel's ring, in bytes.
 const RING: usize = 256;
 
-/// The ends that the sender has.
+/// The ends of the sender.
 struct Sender {
     channel: Option<Channel>,
     more: Vec<Channel>,
@@ -50,7 +50,7 @@ struct Sender {
     files: Vec<OwnedFd>,
 }
 
-/// Executes the orders on its standard input. Reading them needs no descriptor and nothing of the library.
+/// Executes the orders on standard input. Reading an order needs no descriptor and no call of the library.
 fn sender(_: &str) {
     let link = parent();
     let mut handles = link.recv_by(DEADLINE).unwrap().take_handles().unwrap().into_iter();
@@ -152,7 +152,7 @@ impl Receiver {
         writeln!(self.orders, "{order}").unwrap();
     }
 
-    /// Waits until the sender has executed an order that changes its shortage.
+    /// Waits until the sender has executed an order that changes the shortage.
     fn settle(&self) {
         assert_eq!(self.link.recv_by(DEADLINE).unwrap().bytes(), b"done");
     }
@@ -210,7 +210,7 @@ fn fill(channel: &Channel) {
     assert_eq!(error, Error::WouldBlock);
 }
 
-/// How many times a test repeats its event; enough to show that the shortage may last.
+/// The number of repetitions of an event, large enough to show that the shortage may last.
 const TIMES: usize = 20;
 
 fn a_member_is_told_of(lacks: Lacks) {
@@ -233,13 +233,13 @@ fn a_member_of_a_set_is_told_of_though_its_sender_has_no_descriptors() {
     a_member_is_told_of(Lacks::Descriptors);
 }
 
-/// Shows that a wait set reports a member although its sender cannot map the ready bitmap.
+/// Shows that a wait set reports a member although the sender cannot map the ready bitmap.
 #[test]
 fn a_member_of_a_set_is_told_of_though_its_sender_cannot_map_the_board() {
     a_member_is_told_of(Lacks::Mappings);
 }
 
-/// Shows that a member is reported after a shortage that lasted for one message only.
+/// Shows that a member is reported after a shortage of only one message's duration.
 #[test]
 fn a_member_is_told_of_what_a_moments_shortage_came_before() {
     let mut receiver = Receiver::new(Lacks::Descriptors, 0);

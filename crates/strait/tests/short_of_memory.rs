@@ -30,20 +30,19 @@ fn limit(of: Resource, current: Option<u64>) {
     setrlimit(of, Rlimit { current: current.or(maximum), maximum }).unwrap();
 }
 
-/// Prevents this process from mapping any more memory.
+/// Prevents further mappings in this process.
 fn lack_memory() {
     lack_memory_but(0);
 }
 
-/// Prevents this process from mapping more than `few` bytes in addition to those it has mapped.
+/// Prevents this process from mapping more than `few` further bytes.
 fn lack_memory_but(few: u64) {
     let statm = std::fs::read_to_string("/proc/self/statm").unwrap();
     let pages: u64 = statm.split_whitespace().next().unwrap().parse().unwrap();
     limit(Resource::As, Some(pages * rustix::param::page_size() as u64 + few));
 }
 
-/// Polls the channel until the peer has sent a message. These calls give the library occasion to close what it could
-/// not close before.
+/// Polls the channel until the peer has sent a message. The calls give the library occasion for deferred closes.
 fn poll_until_told(channel: &Channel) {
     wait_until("the peer has answered", || match channel.try_recv() {
         Ok(_) => true,
@@ -54,7 +53,7 @@ fn poll_until_told(channel: &Channel) {
     });
 }
 
-/// Drops messages with handles: one without a shortage if the argument asks for it, and one while it lacks memory.
+/// Drops messages with handles: one before the shortage if the argument says so, and one during the shortage.
 fn drops_handles(argument: &str) {
     let channel = parent();
     if argument == "after others" {
@@ -69,7 +68,7 @@ fn drops_handles(argument: &str) {
     poll_until_told(&channel);
 }
 
-/// Sends one end of a pipe, runs `meanwhile`, and waits until every copy of that end is closed.
+/// Sends one end of a pipe, runs `meanwhile`, and waits until every copy of the end is closed.
 fn is_closed(channel: &Channel, mut meanwhile: impl FnMut()) {
     let (mut reader, writer) = std::io::pipe().unwrap();
     channel.send(Outgoing::new(b"a pipe").handle(OwnedFd::from(writer))).unwrap();
@@ -82,8 +81,8 @@ fn spawn_with_argument(role: &str, argument: &str) -> (Actor, Channel) {
     common::spawn_with(role, argument, &strait::Options::new())
 }
 
-/// Shows that a thread of the library that finds no memory does not end the process. An earlier thread left its stack
-/// for this one, so the thread can start.
+/// Shows that a thread of the library does not end the process when it finds no memory. An earlier thread left its
+/// stack for the new thread, so the new thread can start.
 #[test]
 fn a_thread_that_starts_without_memory_does_not_end_the_process() {
     let (actor, channel) = spawn_with_argument("drops handles", "after others");
@@ -92,7 +91,7 @@ fn a_thread_that_starts_without_memory_does_not_end_the_process() {
     common::finish(actor);
 }
 
-/// Shows that handles which were dropped while no thread could be started are closed later.
+/// Shows that handles dropped while no thread could be started are closed later.
 #[test]
 fn handles_for_whose_closing_there_was_no_thread_are_closed_later() {
     let (actor, channel) = spawn_with_argument("drops handles", "");
@@ -122,7 +121,7 @@ fn closes_an_end(_: &str) {
     poll_until_told(&channel);
 }
 
-/// Frees one descriptor, runs `act`, and uses the descriptor again.
+/// Frees one descriptor, runs `act`, and uses the descriptor up again.
 fn drop_one_and(mut all: Vec<File>, act: impl FnOnce()) -> Vec<File> {
     drop(all.pop());
     act();
@@ -139,7 +138,7 @@ fn has_an_end(_: &str) {
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
-/// Shows that an end which was dropped while no thread could be started is closed later.
+/// Shows that an end dropped while no thread could be started is closed later.
 #[test]
 fn an_end_for_whose_closing_there_was_no_thread_is_closed_later() {
     let (closing, to_closing) = spawn("closes an end");
@@ -281,8 +280,8 @@ fn a_member_whose_peer_cannot_be_told_that_it_listens_is_told_of_the_peers_death
     assert_eq!(to_waiting.recv_by(DEADLINE).unwrap().bytes(), b"waits");
     to_holding.send(Outgoing::new(b"").handle(other)).unwrap();
     assert_eq!(to_holding.recv_by(DEADLINE).unwrap().bytes(), b"has it");
-    // The pause gives the set time to follow the end, which this process cannot observe. A set that follows later must
-    // pass too.
+    // The pause gives the set time to follow the end, invisible to this process. A set that follows later must pass
+    // too.
     std::thread::sleep(Duration::from_millis(300));
     holding.0.kill().unwrap();
     assert_eq!(to_waiting.recv_by(DEADLINE).unwrap().bytes(), b"was told");

@@ -29,26 +29,26 @@ fn child() {
     ]);
 }
 
-/// Opens its side and sends one message, and then receives no message.
+/// Opens the side and sends one message, and then receives nothing.
 fn silent() {
     let channel = parent_over_any(&Options::new());
     channel.send(b"here").unwrap();
     std::thread::sleep(2 * DEADLINE);
 }
 
-/// A signal whose handler has no `SA_RESTART`.
+/// A signal with a handler without `SA_RESTART`.
 const PLAIN: libc::c_int = libc::SIGUSR1;
-/// A signal whose handler has `SA_RESTART`.
+/// A signal with a handler with `SA_RESTART`.
 const RESTARTS: libc::c_int = libc::SIGUSR2;
 
-/// The number of signals that were handled in this process.
+/// The number of signals handled in this process.
 static HANDLED: AtomicU64 = AtomicU64::new(0);
 
 extern "C" fn count(_: libc::c_int) {
     HANDLED.fetch_add(1, Ordering::SeqCst);
 }
 
-/// Installs [`count`] as the handler of `signal`, with these flags.
+/// Installs [`count`] as the handler of `signal`, with the given flags.
 fn handle(signal: libc::c_int, flags: libc::c_int) {
     // SAFETY: all zeroes are a value of the structure; the handler only adds to an atomic number.
     unsafe {
@@ -59,7 +59,7 @@ fn handle(signal: libc::c_int, flags: libc::c_int) {
     }
 }
 
-/// A thread of this process, to which a test sends signals.
+/// A thread of this process to which a test sends signals.
 struct Target(AtomicI32, Watched);
 
 impl Target {
@@ -82,8 +82,8 @@ impl Target {
     }
 }
 
-/// Asserts that a signal ends the wait that `wait` makes under a guard: right before the wait begins, soon after the
-/// wait has begun, and once it has lasted for long. `wait` returns the error of its call.
+/// Asserts that a signal ends the wait of `wait` under a guard: right before the wait begins, soon after the beginning,
+/// and after a long time. `wait` returns the error of its call.
 fn ends(what: &str, wait: impl Fn() -> Error + Sync) {
     for signal in [PLAIN, RESTARTS] {
         let (target, handled) = (Target::new(), AtomicU64::new(0));
@@ -97,8 +97,8 @@ fn ends(what: &str, wait: impl Fn() -> Error + Sync) {
         assert_eq!(error, Some(Error::Signalled), "{what}: signal {signal} right before the wait");
         assert!(HANDLED.load(Ordering::SeqCst) > handled.load(Ordering::SeqCst), "{what}: signal {signal} was handled");
         for after in [0, 150].map(Duration::from_millis) {
-            // A signal that comes between two sleeps of one wait ends neither. That is so rare that it does not happen
-            // three times in a row.
+            // A signal between two sleeps of a wait ends neither sleep. Such a signal is too rare to come three times
+            // in a row.
             let ended = (0..3).any(|_| ends_at_once(what, signal, after, &wait));
             assert!(ended, "{what}: signal {signal} does not end the wait after {after:?}");
         }
@@ -134,7 +134,7 @@ fn failed<T: std::fmt::Debug>(result: Result<T, Error>) -> Error {
     result.unwrap_err()
 }
 
-/// Sends until the call fails, and returns its error.
+/// Sends until the call fails, and returns the error.
 fn for_room(channel: &Channel) -> Error {
     loop {
         if let Err(failed) = channel.send(&[1; 1000]) {
@@ -282,7 +282,7 @@ fn a_signal_ends_waits_of_calls_and_leaves_a_pending_call_in_flight() {
     let pending = std::sync::Mutex::new(client.begin_call(b"question", Deadline::NEVER).unwrap());
     let watched = Watched::new();
     std::thread::scope(|scope| {
-        // Another thread receives for both, so that one thread sleeps without receiving.
+        // Another thread receives for both, so that the thread under test sleeps without receiving.
         scope.spawn(|| {
             watched.enter();
             assert_eq!(client.call(b"question", DEADLINE).unwrap().bytes(), b"answer");
@@ -302,7 +302,7 @@ fn a_signal_ends_waits_of_calls_and_leaves_a_pending_call_in_flight() {
     assert_eq!(pending.into_inner().unwrap().poll(DEADLINE).unwrap().bytes(), b"answer");
 }
 
-/// Shows that a signal ends a wait for a request that cannot be taken for lack of memory, although it is there.
+/// Shows that a signal ends a wait for a request that has arrived and cannot be taken for lack of memory.
 #[test]
 fn a_signal_ends_a_wait_for_a_request_that_cannot_be_taken() {
     let kind = (rustix::net::AddressFamily::UNIX, rustix::net::SocketType::SEQPACKET);
@@ -355,7 +355,7 @@ fn a_signal_ends_waits_of_accept_and_connect() {
     std::fs::remove_dir_all(&directory).unwrap();
 }
 
-/// Returns how often this thread has slept so far.
+/// Returns how often the current thread has slept so far.
 fn sleeps() -> u64 {
     let status = std::fs::read_to_string("/proc/thread-self/status").unwrap();
     let line = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:")).unwrap();
@@ -363,7 +363,7 @@ fn sleeps() -> u64 {
 }
 
 /// Shows that no wait begins if the check fails, that the signal mask is restored, and that a thread that holds its
-/// signals sleeps without a wake-up of its own.
+/// signals sleeps without wake-ups of its own.
 #[test]
 fn a_thread_that_misses_no_signal_sleeps_without_a_break() {
     let (actor, channel) = spawn("silent");
@@ -387,7 +387,7 @@ fn a_thread_that_misses_no_signal_sleeps_without_a_break() {
     assert_eq!(mask(), before);
 }
 
-/// Shows that a thread without a guard goes on waiting, however many signals it handles.
+/// Shows that a thread without a guard continues to wait, for any number of handled signals.
 #[test]
 fn without_a_guard_waits_go_on() {
     let (_actor, channel) = spawn("echo");
@@ -412,7 +412,7 @@ fn without_a_guard_waits_go_on() {
     });
 }
 
-/// Repeats `call` as long as it fails with [`Error::Signalled`]; counts those failures.
+/// Repeats `call` as long as it fails with [`Error::Signalled`]; counts the failures.
 fn again<T, E: Into<Error>>(signalled: &AtomicU64, mut call: impl FnMut() -> Result<T, E>) -> T {
     loop {
         match call().map_err(Into::into) {

@@ -1,4 +1,4 @@
-//! Shows that writes of the library do not kill a program in which SIGPIPE has its default action, as in C and C++.
+//! Shows that writes of the library do not kill a program in which SIGPIPE has the default action, as in C and C++.
 
 mod common;
 
@@ -41,7 +41,7 @@ fn sigpipe() -> libc::sigset_t {
     }
 }
 
-/// Whether SIGPIPE is in the signal set that `ask` fills.
+/// Returns whether SIGPIPE is in the signal set filled by `ask`.
 fn has_sigpipe(ask: impl FnOnce(*mut libc::sigset_t) -> libc::c_int) -> bool {
     let mut set = std::mem::MaybeUninit::uninit();
     assert_eq!(ask(set.as_mut_ptr()), 0);
@@ -122,7 +122,7 @@ fn splices_to_nobody(_: &str) {
     assert!(!is_blocked() && !is_pending());
 }
 
-/// Shows that a splice beyond `RLIMIT_FSIZE` is an error. The kernel sends SIGXFSZ to a thread that writes beyond that
+/// Shows that a splice beyond `RLIMIT_FSIZE` is an error. The kernel sends SIGXFSZ to a thread that writes beyond the
 /// limit.
 fn splices_beyond_a_limit(_: &str) {
     let consumer = full_pipe();
@@ -134,7 +134,7 @@ fn splices_beyond_a_limit(_: &str) {
     assert_eq!(error, Error::System { call: "write", code: libc::EFBIG });
 }
 
-/// Shows that a program which blocks SIGPIPE keeps a SIGPIPE that was sent to it before.
+/// Shows that a program that blocks SIGPIPE keeps an earlier SIGPIPE.
 fn keeps_a_signal_of_the_programs(_: &str) {
     let_sigpipe_kill();
     // SAFETY: the set was filled, and the null pointer asks for no old mask.

@@ -1,7 +1,7 @@
 //! Uses every way of sending and receiving at random, in both directions at once, for a few seconds. Every byte and
 //! every descriptor is checked, and at the end no descriptor and no mapping is left over.
 //!
-//! `STRAIT_SOAK_SEED` repeats a run; `STRAIT_SOAK_SECONDS` is its length in all.
+//! `STRAIT_SOAK_SEED` repeats a run; `STRAIT_SOAK_SECONDS` is the total length.
 
 mod common;
 
@@ -39,14 +39,14 @@ impl Random {
     }
 }
 
-/// The content of a message, computed from its number and the seed of its direction; both sides compute it.
+/// The content of a message, computed on both sides from the number of the message and the seed of the direction.
 struct Content {
     seed: u64,
     len: usize,
     handles: Vec<Inside>,
 }
 
-/// The file behind a handle, and the number that can be read from it.
+/// The file behind a handle, and the number in the file.
 #[derive(Clone, Copy, Debug)]
 enum Inside {
     Pipe(u64),
@@ -202,7 +202,7 @@ fn recv_all(channel: &Channel, seed: u64) -> u64 {
     let mut message = Message::new();
     let mut slots: Vec<Message> = (0..16).map(|_| Message::new()).collect();
     let mut buffer = Vec::new();
-    // Views of large messages that are read again later.
+    // Views of large messages, read again later.
     let mut views: VecDeque<(u64, InPlace<'_>)> = VecDeque::new();
     let mut take = |bytes: &[u8], handles: Vec<Handle>| {
         assert!(!ended, "a message arrived after the last one");
@@ -319,7 +319,7 @@ fn both(channel: &Channel, outward: u64, inward: u64, until: Instant) {
 fn options(seed: u64) -> Options {
     let mut random = Random(seed);
     let options = Options::new().wait([Wait::Spin, Wait::Adaptive, Wait::Block][random.below(3) as usize]);
-    // Small limits, which the run reaches.
+    // Small limits, reached in the run.
     let options = if random.below(2) == 0 { options.ring(512) } else { options };
     let options = if random.below(2) == 0 { options.ring_max(32 << 10) } else { options };
     let options = if random.below(2) == 0 { options.queue_bytes(2 << 20) } else { options };

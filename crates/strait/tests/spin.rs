@@ -8,11 +8,10 @@ use common::{Actor, DEADLINE, command, finish, parent, play};
 use rustix::thread::{CpuSet, sched_getaffinity, sched_setaffinity};
 use strait::{CommandExt, Error, Options};
 
-/// The number of waits that a process makes.
+/// The number of waits of a process.
 const WAITS: u64 = 50;
 
-/// The length of a wait, for a message that does not come. A wait of this length spins all the time if it may spin for
-/// 20 ms.
+/// The length of a wait for a message that does not come. With a spin of 20 ms such a wait spins all the time.
 const WAIT: Duration = Duration::from_millis(3);
 
 #[test]
@@ -20,7 +19,7 @@ fn child() {
     play(&[("waits", waits), ("chosen", chosen)]);
 }
 
-/// Binds this thread to the `index`th CPU that the process may use. Returns `false` if there is none.
+/// Binds the current thread to the `index`th CPU of the process. Returns `false` if there is none.
 fn take_cpu(index: usize) -> bool {
     let allowed = sched_getaffinity(None).unwrap();
     let Some(cpu) = (0..CpuSet::MAX_CPU).filter(|&cpu| allowed.is_set(cpu)).nth(index) else { return false };
@@ -30,8 +29,8 @@ fn take_cpu(index: usize) -> bool {
     true
 }
 
-/// Returns how often this thread has gone to sleep (its voluntary context switches), and the microseconds of processor
-/// time that it has used.
+/// Returns how often the current thread has gone to sleep (voluntary context switches), and the microseconds of
+/// processor time used.
 fn usage() -> [u64; 2] {
     // SAFETY: all fields are numbers.
     let mut usage: libc::rusage = unsafe { std::mem::zeroed() };
@@ -41,8 +40,8 @@ fn usage() -> [u64; 2] {
     [usage.ru_nvcsw, micros(usage.ru_utime) + micros(usage.ru_stime)].map(|count| u64::try_from(count).unwrap())
 }
 
-/// Waits for messages that do not come, after one that told on which CPU its sender runs. Sends how often this thread
-/// slept meanwhile, and its processor time.
+/// Waits for messages that do not come, after a message that gave the CPU of the sender. Then sends how often this
+/// thread slept, and the processor time.
 fn waits(_: &str) {
     let parent = parent();
     parent.recv_by(DEADLINE).unwrap();
@@ -56,11 +55,11 @@ fn waits(_: &str) {
     }
 }
 
-/// Returns how often a process with this value of `STRAIT_SPIN` slept in [`WAITS`] waits, and the microseconds of
-/// processor time that it used. `None` if the machine has only one CPU, where nothing spins.
+/// Returns how often a process with `spin` as `STRAIT_SPIN` slept in [`WAITS`] waits, and the microseconds of processor
+/// time used. `None` if the machine has only one CPU, where nothing spins.
 fn cost(spin: &str) -> Option<[u64; 2]> {
-    // The processes run on different CPUs, so that the waiting one spins if it may. The child inherits the CPU of this
-    // thread, and keeps it.
+    // The processes run on different CPUs, so that the waiting process may spin. The child inherits the CPU of the
+    // current thread, and keeps the CPU.
     let all = sched_getaffinity(None).unwrap();
     let two = take_cpu(1);
     let mut command = command("waits", "");

@@ -18,7 +18,7 @@ use strait::{Channel, Error, Handle, Options, Outgoing, Wait};
 /// The time after which a call counts as hanging.
 const PATIENCE: Duration = Duration::from_secs(60);
 
-/// The number of processes that run at a time.
+/// The number of simultaneous processes.
 const ACTORS: usize = 6;
 
 #[test]
@@ -62,7 +62,7 @@ impl SharedLedger {
         [self.word(at), self.word(at + 1)]
     }
 
-    /// Records the last event of an end, and in which process it happened.
+    /// Records the last event of an end, and the process of the event.
     fn note(&self, book: &Book, fate: Fate) {
         let at = (book.id * 8 + book.side * 4) as usize;
         self.word(at + 2).store(fate as u64, Ordering::SeqCst);
@@ -120,11 +120,11 @@ fn options(random: &mut Random) -> Options {
     if random.one_in(5) { options.queue_messages(1 + random.below(30)) } else { options }
 }
 
-/// The state of one process of the storm.
+/// The state of a process of the storm.
 struct Storm {
     random: Random,
     ledger: SharedLedger,
-    /// The ends that this process has. Ends of class 0 stay in their process; others travel.
+    /// The ends of the process. Ends of class 0 stay in their process; other ends travel.
     held: Vec<Traveller>,
     moved: u64,
 }
@@ -349,7 +349,7 @@ fn after_a_storm_the_books_balance() {
     let ledger = SharedLedger::map(&fd);
     let baseline = (descriptors(), mappings());
 
-    // One storm without kills, and then one with kills.
+    // A storm without kills, and then a storm with kills.
     for deadly in [false, true] {
         let mut actors: Vec<(Actor, Channel)> = Vec::new();
         for _ in 0..ACTORS {
@@ -383,7 +383,7 @@ fn settle(mut actors: Vec<(Actor, Channel)>, ledger: &SharedLedger, random: &mut
         control.send_by(b"stop", PATIENCE).unwrap();
         moved += u64::from_le_bytes(answer(control).bytes().try_into().unwrap());
     }
-    // The ends of each process, and which of them are without their other end.
+    // The ends of each process, and the ends that lack their other end.
     let mut lists: Vec<Vec<Book>> = Vec::new();
     for (_, control) in &actors {
         control.send_by(b"list", PATIENCE).unwrap();

@@ -1,4 +1,4 @@
-//! Tests of many threads on one end of a channel, between two processes and within one.
+//! Tests of many threads on one end of a channel, between processes and within a process.
 
 mod common;
 
@@ -101,7 +101,7 @@ fn with_echo(role: &str, options: &Options, mut play: impl FnMut(&Channel)) {
     });
 }
 
-/// Runs `play` on an end whose other end executes orders, in another process and in this one.
+/// Runs `play` on an end whose other end executes orders, in another process and in this process.
 fn with_puppet(options: &Options, mut play: impl FnMut(&Channel, &mut dyn FnMut(u8))) {
     let (mut actor, channel) = spawn_over_socket("puppet", "", options);
     let mut stdin = actor.0.stdin.take().unwrap();
@@ -155,7 +155,7 @@ fn messages_of_several_senders_are_whole_and_in_the_order_of_each() {
                     scope.spawn(move || {
                         let mut n = 0;
                         while n < EACH {
-                            // Batches of one to three messages, whose order must be kept.
+                            // Batches of one to three messages, with an order to keep.
                             let row: Vec<Vec<u8>> =
                                 (n..EACH.min(n + 1 + n % 3)).map(|n| numbered(thread, n, len_of(n))).collect();
                             let messages =
@@ -252,8 +252,8 @@ fn each_message_goes_to_one_of_several_receivers() {
                                 outcome.unwrap();
                                 turn += 1;
                                 if received.load(Ordering::Relaxed) == COUNT {
-                                    // Each thread that still waits receives one of these messages, and then sees that
-                                    // all were received.
+                                    // Each waiting thread receives one of the messages, and then finds that all
+                                    // messages were received.
                                     channel.send(&numbered(1, 0, 0)).unwrap();
                                     return mine;
                                 }
@@ -274,7 +274,7 @@ fn each_message_goes_to_one_of_several_receivers() {
             let mut all = all.concat();
             all.sort_unstable();
             assert!(all == (0..COUNT).collect::<Vec<_>>());
-            // Messages that were sent to wake threads are still in flight, or no thread received them.
+            // Messages sent to wake threads are still in flight, or no thread received them.
             while channel.recv_by(Duration::from_millis(100)).is_ok() {}
         });
     }
@@ -343,7 +343,7 @@ fn each_of_several_blocked_receivers_times_out_at_its_deadline() {
 }
 
 /// Runs `block` in a thread until it blocks, and then `look` in another thread, which must return; `release` ends the
-/// wait of the first. Returns what `block` returns.
+/// wait of the first thread. Returns the result of `block`.
 fn while_another_blocks<T: Send>(
     block: impl FnOnce() -> T + Send,
     look: impl FnOnce() + Send,
@@ -485,7 +485,7 @@ fn a_try_while_a_view_or_a_reservation_is_held_would_block() {
     });
 }
 
-/// Shows that a sender and a receiver that wait on one end are each woken for their own event.
+/// Shows that a sender and a receiver waiting on one end are each woken for their own event.
 #[test]
 fn a_sender_and_a_receiver_that_wait_on_one_end_both_get_on() {
     for (round, wait) in WAITS.into_iter().cycle().take(12).enumerate() {
@@ -625,14 +625,14 @@ fn threads_that_try_to_send_do_not_keep_each_other_from_it() {
     }
 }
 
-/// Returns how often the scheduler has given this thread a processor; 0 if the kernel does not count that.
+/// Returns how often the scheduler has given the current thread a processor; 0 if the kernel keeps no count.
 fn times_run() -> u64 {
     let counts = std::fs::read_to_string("/proc/thread-self/schedstat").unwrap_or_default();
     counts.split_whitespace().nth(2).and_then(|count| count.parse().ok()).unwrap_or_default()
 }
 
-/// While other threads have all processors, a thread that yields gets one back only after milliseconds. So a wait that
-/// spins by yielding must not yield often after its deadline.
+/// While other threads have all processors, a yielding thread gets a processor back only after milliseconds. So a wait
+/// that spins by yielding must not yield often after its deadline.
 #[test]
 fn a_wait_that_spins_on_a_busy_machine_ends_soon_after_its_deadline() {
     let over = AtomicBool::new(false);

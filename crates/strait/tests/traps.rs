@@ -57,7 +57,8 @@ fn recv_end(channel: &Channel) -> Channel {
     message.take_handles().unwrap().remove(0).into_channel().unwrap()
 }
 
-/// Returns a sender in another process, the channel to it, and this process's end of the channel on which it sends.
+/// Returns a sender in another process, the channel to the sender, and this process's end of the channel for the
+/// messages.
 fn start() -> (common::Actor, Channel, Channel) {
     let (actor, hub) = spawn("sender");
     let (ours, theirs) = Channel::pair().unwrap();
@@ -70,7 +71,7 @@ fn tell(hub: &Channel, what: &str) {
     assert_eq!(hub.recv_by(DEADLINE).unwrap().bytes(), b"done");
 }
 
-/// Returns a handler that records why it was called, and the receiver of its records.
+/// Returns a handler that records the reason of each call, and the receiver of the records.
 fn note() -> (impl FnOnce(Sprung) + Send + 'static, mpsc::Receiver<Sprung>) {
     let (tell, told) = mpsc::channel();
     (move |sprung| tell.send(sprung).unwrap(), told)
@@ -83,8 +84,8 @@ fn met(sprung: Sprung) -> Status {
     }
 }
 
-/// Arms a trap whose condition is not met, runs `act`, which must make the trap spring, and returns the status that the
-/// handler was given.
+/// Arms a trap whose condition is not met, runs `act`, which must make the trap spring, and returns the status given to
+/// the handler.
 fn springs_after(channel: &Channel, conditions: Conditions, act: impl FnOnce()) -> Status {
     let traps = Traps::new().unwrap();
     let (handler, told) = note();
@@ -101,7 +102,7 @@ fn springs_after(channel: &Channel, conditions: Conditions, act: impl FnOnce()) 
     status
 }
 
-/// Shows that a trap springs when a number of messages is queued at its end.
+/// Shows that a trap springs when a number of messages is queued at the end.
 #[test]
 fn on_a_number_of_messages_queued_here() {
     let (actor, hub, ours) = start();
@@ -120,7 +121,7 @@ fn on_a_number_of_messages_queued_here() {
     finish(actor);
 }
 
-/// Shows that a trap springs when a number of bytes is queued at its end.
+/// Shows that a trap springs when a number of bytes is queued at the end.
 #[test]
 fn on_a_number_of_bytes_queued_here() {
     let (actor, hub, ours) = start();
@@ -143,7 +144,7 @@ fn on_more_than_the_first_rings_hold() {
     for _ in 0..2000 {
         assert_eq!(ours.recv_by(DEADLINE).unwrap().bytes(), pattern(1, 100));
     }
-    // The sender has its room and its memory back.
+    // The sender has its room and its memory again.
     for _ in 0..200 {
         tell(&hub, "send 1 200000");
         assert_eq!(ours.status().unwrap().bytes, 200_000);
@@ -197,7 +198,7 @@ fn on_the_end_with_something_left_and_with_nothing_left() {
     finish(actor);
 }
 
-/// Shows that the handler of a trap is told that the condition can never be met, if the peer closes before it is met.
+/// Shows that the handler of a trap gets the outcome *never* if the peer closes before the condition is met.
 #[test]
 fn on_more_than_will_ever_come() {
     let (mut actor, hub, ours) = start();
@@ -212,8 +213,8 @@ fn on_more_than_will_ever_come() {
         Sprung::Never(status) => assert!(status.messages == 2 && status.peer_closed),
         other => panic!("{other:?}"),
     }
-    // The trap cannot be armed now. It can be armed for the messages that are there, and for conditions that can still
-    // be met.
+    // Arming fails for a condition that can never be met, and for a condition that is met already; arming succeeds for
+    // a condition that can still be met.
     let failed = traps.arm(&ours, Conditions::new().messages(3), |_| panic!("called unarmed")).unwrap_err();
     assert!(matches!(failed.reason, Reason::Never(status) if status.messages == 2));
     let failed = traps.arm(&ours, Conditions::new().messages(2), |_| panic!("called unarmed")).unwrap_err();
@@ -224,7 +225,7 @@ fn on_more_than_will_ever_come() {
     ours.recv().unwrap();
     assert_eq!(traps.dispatch(DEADLINE).unwrap(), 1);
     assert!(met(told.try_recv().unwrap()).all_read());
-    // The handler is told once that no more messages will come, although it asks to be called again.
+    // The handler is notified once that no more messages will come, although the handler asks to be called again.
     let (tell, told) = mpsc::channel();
     let again = move |sprung| {
         tell.send(sprung).unwrap();
@@ -247,7 +248,7 @@ fn on_the_death_of_the_process() {
     assert_eq!(ours.recv().unwrap_err(), Error::PeerClosed);
 }
 
-/// Sends numbers as fast as it can.
+/// Sends numbers as fast as possible.
 fn stream(_: &str) {
     let channel = parent();
     for n in 0..STREAM {
@@ -261,7 +262,7 @@ fn stream(_: &str) {
 
 const STREAM: u64 = 20_000;
 
-/// Shows that a message which arrives while a trap is being armed is not missed.
+/// Shows that a message is not missed if it arrives while a trap is being armed.
 #[test]
 fn what_comes_while_it_is_armed_is_not_lost() {
     let (actor, channel) = spawn("stream");
@@ -313,7 +314,7 @@ fn a_cancelled_trap_is_not_called() {
     let traps = Traps::new().unwrap();
     let (handler, told) = note();
     let trap = traps.arm(&ours, Conditions::new().messages(1), handler).unwrap();
-    // This holds even if the trap has sprung, as long as its handler has not been called.
+    // True even if the trap has sprung, as long as the handler has not been called.
     theirs.send(b"too late").unwrap();
     assert!(traps.cancel(trap));
     assert!(!traps.cancel(trap));
@@ -341,7 +342,7 @@ fn a_channel_has_one_trap_and_is_in_no_other_set() {
     set.add(&ours, 0, Interest::Readable, Mode::Level).unwrap();
 }
 
-/// Shows that the handler of a trap is told that its end was sent or dropped.
+/// Shows that the handler of a trap is notified when the end was sent or dropped.
 #[test]
 fn one_whose_channel_goes_is_told_so() {
     let (actor, hub) = spawn("sender");
@@ -372,8 +373,8 @@ fn handlers_may_do_anything() {
     traps
         .arm(&ours, Conditions::new().messages(1), move |sprung| {
             assert_eq!(met(sprung).messages, 1);
-            // The handler arms a trap on another channel, makes it spring by a message, dispatches it, and drops its
-            // channel.
+            // The handler arms a trap on another channel, makes the new trap spring by a message, dispatches it, and
+            // drops the channel.
             inner.arm(&other, Conditions::new().messages(1), handler).unwrap();
             other_theirs.send(b"inside").unwrap();
             assert_eq!(inner.dispatch(Deadline::NOW).unwrap(), 1);
@@ -386,7 +387,7 @@ fn handlers_may_do_anything() {
     assert_eq!(ours.recv().unwrap().bytes(), b"go");
 }
 
-/// Shows that a handler that panics does not affect other traps.
+/// Shows that a panicking handler does not affect other traps.
 #[test]
 fn one_that_panics_leaves_the_others_alone() {
     let traps = Traps::new().unwrap();
@@ -408,7 +409,7 @@ fn one_that_panics_leaves_the_others_alone() {
     assert_eq!(called.load(Ordering::Relaxed), 8);
 }
 
-/// Shows that several threads may dispatch, and that each handler is called by one of them.
+/// Shows that several threads may dispatch, and that each handler is called by one thread.
 #[test]
 fn of_several_threads_one_calls_each_handler() {
     const ROUNDS: usize = 2000;
@@ -452,7 +453,7 @@ fn of_several_threads_one_calls_each_handler() {
     assert_eq!(*seen.lock().unwrap(), (0..ROUNDS as u64).collect::<Vec<_>>());
 }
 
-/// Shows that the handler of a quota is called each time a quota that it returned is exceeded.
+/// Shows that the handler of a quota is called each time a returned quota is exceeded.
 #[test]
 fn a_quota_is_told_of_whenever_it_is_passed_anew() {
     let (actor, hub, ours) = start();

@@ -30,8 +30,7 @@ fn large() -> Vec<u8> {
     common::pattern(1, 3000)
 }
 
-/// Keeps one end of a channel and sends the other to its parent; sends messages on its end that are not received at
-/// first.
+/// Keeps one end of a channel and sends the other end to the parent; sends messages, which are not received at first.
 fn writer() {
     let parent = common::parent();
     let (warm, other) = Channel::pair().unwrap();
@@ -75,7 +74,7 @@ fn taker() {
     let _ = parent.recv();
 }
 
-/// A shortage of this process, ended by [`Shortage::end`].
+/// A shortage in this process, ended by [`Shortage::end`].
 enum Shortage {
     Descriptors(Limit),
     Limit,

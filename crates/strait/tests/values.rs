@@ -1,5 +1,5 @@
-//! Tests of messages that are values: when a value stays a value, when it becomes bytes, and what happens to a value
-//! that is not received.
+//! Tests of messages that are values: when a value stays a value, when a value becomes bytes, and the fate of an
+//! unreceived value.
 
 mod common;
 
@@ -19,7 +19,7 @@ fn child() {
     common::play(&[("take", take), ("relay", relay), ("forks", forks)]);
 }
 
-/// Counts of what has happened to values.
+/// Counts of the events of values.
 #[derive(Debug, Default)]
 struct Book {
     turned: AtomicUsize,
@@ -33,7 +33,7 @@ impl Book {
     }
 }
 
-/// A value that counts in its book what happens to it.
+/// A value whose book counts its events.
 struct Thing {
     bytes: Vec<u8>,
     handles: Vec<Handle>,
@@ -111,8 +111,8 @@ fn end_of(mut message: Message) -> Channel {
     message.take_handles().unwrap().remove(0).into_channel().expect("an end")
 }
 
-/// Answers each message with its bytes, the number of its handles, and the messages of the ends among them. After a
-/// message "go on" with an end, it receives from that end until the end's channel is closed.
+/// Answers each message with the bytes, the number of handles, and the messages of the ends among the handles. After a
+/// message "go on" with an end, receives from the end until the channel is closed.
 fn take(_: &str) {
     let answers = parent();
     let mut from = None;
@@ -143,7 +143,7 @@ fn take(_: &str) {
     }
 }
 
-/// Forwards each message over the first end that it receives.
+/// Forwards each message over the first received end.
 fn relay(_: &str) {
     let channel = parent();
     let back = end_of(recv(&channel));
@@ -174,7 +174,7 @@ fn a_value_is_moved_in_its_order_among_others() {
     let mut thing: Thing = message.take_value().unwrap();
     assert!(message.take_value::<Thing>().is_none());
     assert!(message.bytes().is_empty() && message.take_handles().unwrap().is_empty());
-    // The received value is the one that was sent, not a copy.
+    // The received value is the sent value, not a copy.
     assert_eq!(thing.bytes.as_ptr(), at);
     other.send(b"alive").unwrap();
     assert_eq!(recv(thing.handles[0].as_channel()).bytes(), b"alive");
@@ -288,7 +288,7 @@ fn put_back_it_is_a_value_still() {
     assert_eq!(u64::from_le_bytes(buffer), 3);
 }
 
-/// Shows that a value arrives in another process as its bytes and handles.
+/// Shows that a value arrives in another process as bytes and handles.
 #[test]
 fn to_another_process_go_bytes_and_handles() {
     let book = Arc::default();
@@ -458,7 +458,7 @@ fn an_end_within_the_process_takes_its_values_along_as_they_are() {
 #[test]
 fn fused_channels_bring_values() {
     let book = Arc::default();
-    // All ends are in this process.
+    // Both far ends are in this process.
     let (a, b) = Channel::pair().unwrap();
     let (c, d) = Channel::pair().unwrap();
     a.send_value(Thing::new(b"one", &book), DEADLINE).unwrap();
@@ -512,7 +512,7 @@ fn what_nobody_receives_is_dropped_once_and_may_do_anything() {
     said.sort();
     assert_eq!(said, (0..10).map(|n| format!("dropped {n}")).collect::<Vec<_>>());
     assert_eq!(end.send(b"x").unwrap_err().error, Error::PeerClosed);
-    // A received message, and one that was never sent.
+    // A received message, and a message never sent.
     let (a, b) = Channel::pair().unwrap();
     a.send_value(Thing::new(b"x", &book), DEADLINE).unwrap();
     drop(recv(&b));
@@ -561,7 +561,7 @@ fn its_code_may_use_the_library_where_bytes_are_asked_for() {
     finish(actor);
 }
 
-/// Shows that a panic in a value's conversion loses only that value.
+/// Shows that a panic in a value's conversion loses only this value.
 #[test]
 fn a_panic_takes_the_value_and_nothing_else_that_was_sent() {
     let book: Arc<Book> = Arc::default();
@@ -588,7 +588,7 @@ fn a_panic_takes_the_value_and_nothing_else_that_was_sent() {
     send();
     panics(&mut || drop(b.recv_in_place(DEADLINE)));
     next();
-    // The message that could not be sent is dropped together with its end.
+    // The unsent message is dropped together with its end.
     let (c, d) = Channel::pair().unwrap();
     c.send_value(bad(), DEADLINE).unwrap();
     let mut d = Some(d);
@@ -676,7 +676,7 @@ fn forks(_: &str) {
     a.send_value(Thing::new(b"two", &book), DEADLINE).unwrap();
     let mut held = Some(recv(&b));
     let mut ends = Some((a, b));
-    // SAFETY: this thread is the only one, and the child exits without unwinding.
+    // SAFETY: the process has no other thread, and the child exits without unwinding.
     let pid = unsafe { libc::fork() };
     assert!(pid >= 0);
     if pid == 0 {
@@ -684,7 +684,7 @@ fn forks(_: &str) {
         if let (Some((a, b)), Some(mut message)) = (ends.take(), held.take()) {
             let refused = a.send_value(Number(1), DEADLINE).is_err_and(|failed| failed.error == Error::Forked);
             let forked = refused && b.recv().is_err_and(|error| error == Error::Forked);
-            // The child has its own copy of the value.
+            // The child has a copy of the value.
             let mine = message.is_value::<Thing>() && a.forward(&mut message, DEADLINE) == Err(Error::Forked);
             drop(message);
             drop((a, b));

@@ -1,4 +1,4 @@
-//! Tests of tasks that wait to send: each task sleeps until the event that ends its wait, and no other event ends the
+//! Tests of tasks waiting to send: each task sleeps until the event for which it waits, and no other event ends the
 //! wait.
 
 mod common;
@@ -18,7 +18,7 @@ use strait::pipe::DataPipe;
 use strait::task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
 use strait::{Channel, Deadline, Error, Options, Outgoing, SendError};
 
-/// The most polls in which a task and its reactor come to rest.
+/// The most polls until a task and its reactor come to rest.
 const FEW: usize = 10;
 
 #[test]
@@ -26,7 +26,7 @@ fn child() {
     common::play(&[("reader", |_| read_on_command())]);
 }
 
-/// Notes that its task is woken.
+/// Notes that the task is woken.
 struct Flag(AtomicBool);
 
 impl Wake for Flag {
@@ -35,7 +35,7 @@ impl Wake for Flag {
     }
 }
 
-/// A future of a reactor's task, which is polled when it is woken.
+/// A future of a reactor's task, polled when woken.
 struct Task<'a, F> {
     reactor: &'a Reactor,
     future: Pin<Box<F>>,
@@ -52,7 +52,7 @@ impl<'a, F: Future> Task<'a, F> {
         self.future.as_mut().poll(&mut Context::from_waker(&waker))
     }
 
-    /// Asserts that the task does not become ready, and that it and the reactor come to rest after few polls.
+    /// Asserts that the task does not become ready, and that task and reactor come to rest after few polls.
     fn assert_waits(&mut self) {
         for _ in 0..FEW {
             if self.flag.0.swap(false, Ordering::Relaxed) {
@@ -85,7 +85,7 @@ fn assert_full(sent: Result<(), SendError>) {
     assert_eq!(sent.unwrap_err().error, Error::WouldBlock);
 }
 
-/// Shows that a task which waits for room for a short message is not woken by memory that the receiver returns.
+/// Shows that memory returned by the receiver does not wake a task waiting for room for a short message.
 #[test]
 fn a_task_without_room_in_the_queue_is_not_woken_by_memory_that_comes_back() {
     let reactor = Reactor::new().unwrap();
@@ -123,8 +123,8 @@ fn null() -> OwnedFd {
     File::open("/dev/null").unwrap().into()
 }
 
-/// Shows that a task which sends a descriptor, and waits because other ends have too many descriptors in flight over
-/// the link, is not woken by progress of its own receiver that was there before.
+/// Shows that earlier progress of a task's own receiver does not wake the task while the task waits to send a
+/// descriptor, because other ends have too many descriptors in flight over the link.
 #[test]
 fn a_task_without_room_for_a_descriptor_is_not_woken_by_progress_from_before_its_attempt() {
     const END: u8 = 0;
@@ -158,8 +158,8 @@ fn a_task_without_room_for_a_descriptor_is_not_woken_by_progress_from_before_its
     task.finish().unwrap();
 }
 
-/// Asserts that the end of the reactor wakes a task that waits, and that its wait then fails, as `check` says; so does
-/// the wait of a task that begins to wait later.
+/// Asserts that the end of the reactor wakes a waiting task, and that the wait then fails, as checked by `check`; so
+/// does a wait that begins later.
 fn assert_ends<F: Future>(future: impl Fn(&Reactor) -> F, check: impl Fn(F::Output)) {
     let reactor = Reactor::new().unwrap();
     let driver = reactor.driver();
@@ -286,7 +286,7 @@ fn a_task_that_waits_for_a_call_learns_that_the_reactor_has_ended() {
         }
     };
     assert_ends(next, assert_ended);
-    // One call waits for a slot, and one for room.
+    // One call waits for a slot, and one call for room.
     for (options, calls) in [(Options::new(), 1), (Options::new().queue_messages(1), 9)] {
         let begin = |reactor: &Reactor| {
             let (client, server) = ends(options, calls, reactor);

@@ -108,7 +108,7 @@ fn trim_gives_back_what_no_message_uses() {
     let mut view = far.recv_in_place(Deadline::NEVER).expect("a message");
     send_in_place(&near, &far, 2 << 20, 1);
     let held = pool_held();
-    // The message that is read is kept, the other one is not.
+    // The memory of the message being read is kept; the other memory is not.
     let given_back = trim();
     assert!(given_back > 2 << 20, "{given_back}");
     assert_eq!(pool_held(), held - given_back);
@@ -169,7 +169,7 @@ fn bytes_of_messages_that_are_being_written_survive_a_thread_that_trims() {
     let _alone = alone();
     let (near, far) = over_socket(Options::new());
     std::thread::scope(|scope| {
-        // Dropped at the end, also when this thread panics.
+        // Dropped at the end, even after a panic of this thread.
         let (_until, over) = mpsc::channel::<()>();
         scope.spawn(move || {
             while over.try_recv() == Err(TryRecvError::Empty) {

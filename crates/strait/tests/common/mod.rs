@@ -18,7 +18,7 @@ pub(crate) const DEADLINE: Duration = Duration::from_secs(60);
 const ROLE: &str = "STRAIT_TEST_ROLE";
 const ARGUMENT: &str = "STRAIT_TEST_ARGUMENT";
 
-/// A process that plays a role; it is killed when this object is dropped.
+/// A process with a role, killed on drop.
 pub(crate) struct Actor(pub(crate) Child);
 
 impl Actor {
@@ -44,7 +44,7 @@ impl Drop for Actor {
     }
 }
 
-/// Returns a command that starts this test program as a process that plays `role`.
+/// Returns a command that starts this test program with the role `role`.
 pub(crate) fn command(role: &str, argument: &str) -> Command {
     let mut command = Command::new(std::env::current_exe().unwrap());
     command.args(["--exact", "child", "--nocapture", "--test-threads", "1"]);
@@ -53,7 +53,7 @@ pub(crate) fn command(role: &str, argument: &str) -> Command {
     command
 }
 
-/// Starts a process that plays `role`, and returns the process and a channel to it.
+/// Starts a process with the role `role`, and returns the process with a channel.
 pub(crate) fn spawn_with(role: &str, argument: &str, options: &Options) -> (Actor, Channel) {
     let (child, channel) = options.spawn(&mut command(role, argument)).unwrap();
     (Actor(child), channel)
@@ -64,7 +64,7 @@ pub(crate) fn spawn(role: &str) -> (Actor, Channel) {
     spawn_with(role, "", &Options::new())
 }
 
-/// The function that a process with a role runs; its parameter is the argument of the role.
+/// The function of a role, run by its process with the argument of the role.
 pub(crate) type Role = fn(&str);
 
 /// Plays the role of this process, found in `roles`; does nothing in a process without a role. The test `child` calls
@@ -95,12 +95,12 @@ pub(crate) fn echo(channel: &Channel) {
     assert_eq!(error, strait::Error::PeerClosed);
 }
 
-/// Returns the channel to the process that started this one.
+/// Returns the channel to the parent process.
 pub(crate) fn parent() -> Channel {
     strait::from_parent().unwrap()
 }
 
-/// Returns `len` bytes that depend on their position and on `seed`, so that a misplaced byte is noticed.
+/// Returns `len` bytes that depend on position and `seed`, so that a misplaced byte is noticed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
     let mut state = seed ^ 0x9e37_79b9_7f4a_7c15;
     let mut bytes = Vec::with_capacity(len + 8);
@@ -125,12 +125,12 @@ pub(crate) fn checksum(bytes: &[u8]) -> u64 {
     sum ^ bytes.len() as u64
 }
 
-/// Returns the number of open descriptors of this process.
+/// Returns the number of open descriptors of the process.
 pub(crate) fn descriptors() -> usize {
     std::fs::read_dir("/proc/self/fd").unwrap().count() - 1
 }
 
-/// Returns the number of mappings of this process that are memfds of Strait.
+/// Returns the number of mappings in this process of memfds of Strait.
 pub(crate) fn mappings() -> usize {
     std::fs::read_to_string("/proc/self/maps").unwrap().lines().filter(|line| line.contains("memfd:strait")).count()
 }
@@ -160,11 +160,11 @@ pub(crate) fn finish(mut actor: Actor) {
     actor.wait_for_success();
 }
 
-/// Plays `role` in a process of its own, which shares no descriptors, limits or mappings with other tests.
+/// Plays `role` in a new process, which shares no descriptors, limits or mappings with other tests.
 ///
-/// No other process has copies of its descriptors either. In a process with several tests, a child that another test
-/// starts holds copies of all descriptors from its fork until its exec. A descriptor that was closed may therefore stay
-/// open for a while. A test that does not wait notices this: for example, a send may succeed although the peer is dead.
+/// No other process has copies of the new process's descriptors either. In a process with several tests, a child
+/// started by another test holds copies of all descriptors from its fork until its exec. A closed descriptor may
+/// therefore stay open for a while, with visible effects: for example, a send may succeed although the peer is dead.
 pub(crate) fn alone(role: &str, argument: &str) {
     finish(Actor(command(role, argument).spawn().unwrap()));
 }
@@ -176,7 +176,7 @@ pub(crate) fn file_with(content: &[u8]) -> std::os::fd::OwnedFd {
     fd
 }
 
-/// Returns the content of a file that arrived as `handle`.
+/// Returns the content of a file received as `handle`.
 pub(crate) fn content_of(handle: strait::Handle) -> Vec<u8> {
     let fd = handle.into_fd().unwrap();
     let len = usize::try_from(rustix::fs::fstat(&fd).unwrap().st_size).unwrap();
@@ -194,7 +194,7 @@ impl Watched {
         Self(0.into())
     }
 
-    /// Records the calling thread as the watched one; the thread calls it right before its blocking call.
+    /// Records the calling thread as the watched thread. Called right before the thread's blocking call.
     pub(crate) fn enter(&self) {
         self.0.store(rustix::thread::gettid().as_raw_nonzero().get(), std::sync::atomic::Ordering::SeqCst);
     }
@@ -204,7 +204,7 @@ impl Watched {
         std::fs::read_to_string(format!("/proc/self/task/{tid}/{name}")).unwrap_or_default()
     }
 
-    /// Returns the state of the thread (`S`: sleeping) and the ticks of CPU time that it has used.
+    /// Returns the state of the thread (`S`: sleeping) and the ticks of CPU time used.
     fn state(&self) -> (char, u64) {
         let stat = self.file("stat");
         let mut fields = stat.rsplit_once(')').map_or("", |(_, rest)| rest).split_whitespace();
@@ -256,15 +256,15 @@ impl Watched {
     }
 }
 
-/// The number of the descriptor at which a process that [`spawn_over_socket`] started finds its socket. The number is
-/// larger than that of any descriptor that a test process has open.
+/// The number of the socket's descriptor in a process started by [`spawn_over_socket`], larger than any open descriptor
+/// of a test process.
 pub(crate) const SOCKET: i32 = 700;
 
 /// Duplicates `fd` to the descriptor `number`, which stays open on `exec`. Async-signal-safe.
 pub(crate) fn leave_open(fd: i32, number: i32) -> std::io::Result<()> {
     // SAFETY: the calls get numbers of descriptors and no pointers.
     let done = unsafe {
-        // `dup2` of a descriptor to its own number would leave close-on-exec set, so `fcntl` clears it.
+        // `dup2` of a descriptor to the same number would leave close-on-exec set, so `fcntl` clears the flag.
         libc::dup2(fd, number) == number && libc::fcntl(number, libc::F_SETFD, 0) == 0
     };
     if done { Ok(()) } else { Err(std::io::Error::last_os_error()) }
@@ -278,7 +278,7 @@ pub(crate) fn spawn_over_socket(role: &str, argument: &str, options: &Options) -
     use std::os::unix::process::CommandExt as _;
     let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
     for socket in [&ours, &theirs] {
-        // The kernel raises the 1 to its minimum, which holds about six packets.
+        // The kernel raises the 1 to the minimum, about six packets.
         sockopt::set_socket_send_buffer_size(socket, 1).unwrap();
     }
     let mut command = command(role, argument);
@@ -292,14 +292,13 @@ pub(crate) fn spawn_over_socket(role: &str, argument: &str, options: &Options) -
     (Actor(child), options.over(ours).unwrap())
 }
 
-/// Returns the channel to the parent: the one of Strait's own if there is one, otherwise the one of
-/// [`spawn_over_socket`].
+/// Returns the channel to the parent: Strait's own if there is one, otherwise the channel of [`spawn_over_socket`].
 pub(crate) fn parent_over_any(options: &Options) -> Channel {
     use std::os::fd::FromRawFd;
     match options.from_parent() {
         Err(failed) if failed.error == strait::Error::NoParent => {
-            // SAFETY: a parent that starts a role without a channel of Strait's own leaves this descriptor to it, and
-            // nothing else in this process uses the descriptor.
+            // SAFETY: a parent that starts a role without a channel of Strait's own leaves this descriptor to the
+            // process, and no other code in this process uses the descriptor.
             let socket = unsafe { std::os::fd::OwnedFd::from_raw_fd(SOCKET) };
             options.over(socket).unwrap()
         }
@@ -307,8 +306,8 @@ pub(crate) fn parent_over_any(options: &Options) -> Channel {
     }
 }
 
-/// Makes each later system call `call` of this thread fail with `errno`, and of the threads and processes that this
-/// thread starts.
+/// Makes each later system call `call` of this thread fail with `errno`, and of all threads and processes started by
+/// this thread.
 pub(crate) fn refuse(call: libc::c_long, errno: libc::c_int) {
     let step = |code: u32, jump_if: u8, jump_else: u8, k: u32| libc::sock_filter {
         code: code as u16,
@@ -326,7 +325,7 @@ pub(crate) fn refuse(call: libc::c_long, errno: libc::c_int) {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: no memory is involved.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    // SAFETY: the program and its filter live until the call returns; the kernel copies them.
+    // SAFETY: the program and its filter live until the call returns; the kernel makes copies.
     let set = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
@@ -372,12 +371,12 @@ pub(crate) fn allow_only(allowed: &[i64], refused: &[i64]) {
     let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
     // SAFETY: no memory is involved.
     assert_eq!(unsafe { libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0) }, 0);
-    // SAFETY: the program and its filter live until the call returns; the kernel copies them.
+    // SAFETY: the program and its filter live until the call returns; the kernel makes copies.
     let set = unsafe { libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program) };
     assert_eq!(set, 0, "{}", std::io::Error::last_os_error());
 }
 
-/// Sets a handler of SIGUSR1 that records the thread on which it runs; [`handled_by`] returns that thread.
+/// Sets a handler of SIGUSR1 that records its thread; [`handled_by`] returns the thread.
 pub(crate) fn handle_signals() {
     extern "C" fn handle(_: libc::c_int) {
         let thread = rustix::thread::gettid().as_raw_nonzero().get();

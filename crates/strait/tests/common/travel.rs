@@ -33,12 +33,12 @@ fn mix(word: u64) -> u64 {
     word ^ (word >> 31)
 }
 
-/// The record of one end: what it has sent and received so far, in any process.
+/// The record of an end: everything sent and received so far, in any process.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct Book {
     /// The number of the channel.
     pub(crate) id: u64,
-    /// The side of the end in its channel, 0 or 1.
+    /// The side of the end in the channel, 0 or 1.
     pub(crate) side: u64,
     /// The class of the channel. An end travels only in messages of a channel of a lower class, so no reference cycle
     /// of ends arises.
@@ -68,14 +68,14 @@ impl Book {
 pub(crate) struct Sizes {
     /// The largest size of most messages.
     pub(crate) small: u64,
-    /// The largest size of the few large messages, which are one in 300.
+    /// The largest size of the few large messages: 1 in 300 is large.
     pub(crate) large: u64,
 }
 
 pub(crate) const TINY: Sizes = Sizes { small: 100, large: 1000 };
 pub(crate) const MIXED: Sizes = Sizes { small: 600, large: 3 << 20 };
 
-/// An end and its book.
+/// An end with its book.
 #[derive(Debug)]
 pub(crate) struct Traveller {
     pub(crate) book: Book,
@@ -90,7 +90,7 @@ pub(crate) fn travellers(id: u64, class: u64, ends: (Channel, Channel)) -> [Trav
 
 const HEADER: usize = 40;
 
-/// Whether message `n` of this end is empty; a message that carries ends is never empty.
+/// Returns whether message `n` of the end is empty; a message with ends is never empty.
 fn is_empty(id: u64, side: u64, n: u64) -> bool {
     mix(id ^ mix(side ^ mix(n))).is_multiple_of(13)
 }
@@ -128,8 +128,7 @@ fn check_file(handle: Handle, id: u64, n: u64, at: usize) {
     }
 }
 
-/// An observer of sends. It is called before and after each send, so that other processes can learn what may have been
-/// sent.
+/// An observer of sends, called before and after each send, so that other processes can learn what may have been sent.
 pub(crate) trait Ledger {
     fn trying(&self, _: &Book, _upto: u64) {}
     fn sent(&self, _: &Book) {}
@@ -194,7 +193,7 @@ impl Traveller {
                 Err(error) => Err(SendError { error, handles }),
             },
             3 => {
-                // Several messages; those after the first carry no handles.
+                // Several messages; only the first carries handles.
                 let more: Vec<Vec<u8>> = (n + 1..n + 1 + random.below(20))
                     .map(|n| if is_empty(id, side, n) { vec![] } else { bytes_of(&self.book, n, &[], 0, random, TINY) })
                     .collect();
@@ -288,7 +287,7 @@ impl Traveller {
     }
 }
 
-/// Checks that a received message is the next one of its channel, and returns the ends that the message carried.
+/// Checks that a received message is the next message of its channel, and returns the ends in the message.
 pub(crate) fn check(book: &mut Book, bytes: &[u8], mut handles: Vec<Handle>) -> Vec<Traveller> {
     let n = book.received;
     let Book { id, side, .. } = *book;
@@ -323,7 +322,7 @@ pub(crate) fn check(book: &mut Book, bytes: &[u8], mut handles: Vec<Handle>) -> 
         .collect()
 }
 
-/// Receives everything that each end has sent to the other, checks it, and closes the channel. Both ends are in this
+/// Receives and checks everything that each end has sent to the other, and closes the channel. Both ends are in this
 /// process, and no other thread sends.
 pub(crate) fn balance(mut one: Traveller, mut other: Traveller, random: &mut Random, patience: Duration) {
     assert_eq!((one.book.id, one.book.side), (other.book.id, 1 - other.book.side));

@@ -16,8 +16,8 @@ fn rows_of_page(name: &str) -> Vec<(String, Vec<u64>)> {
     lines.map(|cells| (cells[1].clone(), cells[2..].iter().map_while(|cell| cell.parse().ok()).collect())).collect()
 }
 
-/// Checks that the table `name` in docs/how-it-works/wire.md has these rows, in any order, and no others. Only the
-/// table of constants may have others: several tests check it, each in part.
+/// Checks that the table `name` in docs/how-it-works/wire.md has the given rows, in any order, and no others. Only the
+/// table of constants may have other rows: several tests check it, each in part.
 fn assert_page_has<const N: usize>(name: &str, rows: &[(&str, [u64; N])]) {
     let mut found = rows_of_page(name);
     let mut expected: Vec<_> = rows.iter().map(|(row, numbers)| ((*row).to_owned(), numbers.to_vec())).collect();

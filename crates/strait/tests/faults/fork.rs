@@ -73,12 +73,12 @@ pub(crate) fn forks(_: &str) {
     let channels = ManuallyDrop::new([channel, a, b]);
     in_forked_child(|| {
         channels.iter().for_each(assert_forked);
-        // Channels that the child makes itself work, and do not change the parent's: see `forked.rs`.
+        // Channels made by the child work, and do not change the parent's: see `forked.rs`.
         let (one, other) = Channel::pair().unwrap();
         one.send(b"new").unwrap();
         assert_eq!(recv(&other).bytes(), b"new");
         channels.iter().for_each(assert_forked);
-        // SAFETY: the parent has its own copy of this variable; the child drops its copy once.
+        // SAFETY: the parent has its own copy of the variable; the child drops its copy once.
         drop(unsafe { std::ptr::read(&raw const *channels) });
     });
     let [channel, a, b] = ManuallyDrop::into_inner(channels);
@@ -109,7 +109,7 @@ pub(crate) fn forks_in_the_middle(what: &str) {
         channel.send(Outgoing::new(&bytes).handles(handles)).unwrap();
         let message = ManuallyDrop::new(channel.recv_in_place(DEADLINE).unwrap());
         in_forked_child(|| {
-            // SAFETY: the parent has its own copy of this variable; the child drops its copy once.
+            // SAFETY: the parent has its own copy of the variable; the child drops its copy once.
             drop(unsafe { std::ptr::read(&raw const *message) });
         });
         let mut message = ManuallyDrop::into_inner(message);
@@ -121,7 +121,7 @@ pub(crate) fn forks_in_the_middle(what: &str) {
         room.bytes().copy_from_slice(&bytes);
         let mut room = ManuallyDrop::new(room);
         in_forked_child(|| {
-            // SAFETY: the parent has its own copy of this variable; the child uses its copy once.
+            // SAFETY: the parent has its own copy of the variable; the child uses its copy once.
             let room = unsafe { std::ptr::read(&raw const *room) };
             assert_eq!(failed(room.commit(SOON)), Error::Forked);
         });
@@ -133,11 +133,11 @@ pub(crate) fn forks_in_the_middle(what: &str) {
         room.write_at(&bytes, 0);
         let room = ManuallyDrop::new(room);
         in_forked_child(|| {
-            // SAFETY: the parent has its own copy of this variable; the child drops its copy once.
+            // SAFETY: the parent has its own copy of the variable; the child drops its copy once.
             drop(unsafe { std::ptr::read(&raw const *room) });
         });
         in_forked_child(|| {
-            // SAFETY: the parent has its own copy of this variable; the child uses its copy once.
+            // SAFETY: the parent has its own copy of the variable; the child uses its copy once.
             let room = unsafe { std::ptr::read(&raw const *room) };
             assert_eq!(failed(room.commit()), Error::Forked);
         });

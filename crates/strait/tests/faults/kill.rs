@@ -99,7 +99,7 @@ fn a_peer_killed_while_a_sender_of_large_messages_waits_ends_the_wait() {
 
 #[test]
 fn a_peer_killed_while_a_sender_waits_for_the_socket_ends_the_wait() {
-    // The socket holds few packets; each message needs one or two, for its memory and for its handles.
+    // The socket holds few packets; each message needs one or two packets, for memory and for handles.
     for (len, handles) in [(1 << 20, 0), (10, 1), (1 << 20, 3)] {
         for role in ["silent", "absent"] {
             let (mut actor, channel) = spawn_over_socket(role, "", &Options::new());
@@ -205,7 +205,7 @@ pub(crate) fn kills(_: &str) {
     let threads = || std::fs::read_dir("/proc/self/task").unwrap().count();
     // Before the first channel no thread is one of the library. A sanitizer has a thread of its own.
     let others = threads();
-    // The first round makes what the process keeps.
+    // The first round makes everything that the process keeps.
     let mut start = None;
     for round in 0..25u64 {
         let start_it = if round % 2 == 0 { spawn_with } else { spawn_over_socket };
@@ -271,7 +271,7 @@ fn what_was_sent_before_a_close_is_received_and_then_the_peer_is_closed() {
     }
 }
 
-/// Sends one message, closes its end when its standard input ends, and keeps running.
+/// Sends one message, closes the end at the end of standard input, and keeps running.
 pub(crate) fn closes_on_request(_: &str) {
     let channel = parent();
     channel.send(b"here").unwrap();
@@ -303,7 +303,7 @@ fn handles_that_were_never_received_are_closed_everywhere() {
     alone("unread", "");
 }
 
-/// Sends one message, closes its end with unreceived messages, and runs until its standard input ends.
+/// Sends one message, closes the end with unreceived messages, and runs until the end of standard input.
 pub(crate) fn closes_unread(_: &str) {
     let channel = parent();
     channel.send(b"here").unwrap();

@@ -1,6 +1,6 @@
 //! Tests of faults between two processes, one fault for each test.
 //!
-//! A test that counts descriptors, or limits what its process may do, runs in a process of its own ([`common::alone`]).
+//! A test that counts descriptors, or limits the process, runs in a process of its own ([`common::alone`]).
 
 #[path = "../common/mod.rs"]
 mod common;

@@ -78,12 +78,12 @@ fn a_closed_descriptor_is_refused_and_nothing_is_sent() {
 
 pub(crate) fn closed_descriptor(_: &str) {
     fn closed() -> OwnedFd {
-        // A file that is opened meanwhile does not get a number this high.
+        // A file opened meanwhile does not get so high a number.
         let fd = rustix::io::fcntl_dupfd_cloexec(file_with(b"closed"), 500).unwrap();
         let number = fd.as_raw_fd();
         drop(fd);
-        // SAFETY: the descriptor is not open, which is what the test needs; nothing else in this process uses the
-        // number, and the object is forgotten before it would be closed.
+        // SAFETY: the descriptor is not open, as required by the test; no other code in this process uses the number,
+        // and the object is forgotten before it would be closed.
         unsafe { OwnedFd::from_raw_fd(number) }
     }
     fn forget(handles: Vec<Handle>) -> usize {

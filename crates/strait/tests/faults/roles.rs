@@ -15,7 +15,7 @@ pub(crate) fn echo(_: &str) {
     crate::common::echo(&channel);
 }
 
-/// Waits for the end of its standard input, and then sends back each received message with its handles. Its own ring
+/// Waits for the end of standard input, and then sends back each received message with the handles. The outgoing ring
 /// never needs to grow.
 pub(crate) fn late_echo(_: &str) {
     let channel = parent_over_any(&Options::new().ring(1 << 20));
@@ -23,7 +23,7 @@ pub(crate) fn late_echo(_: &str) {
     crate::common::echo(&channel);
 }
 
-/// Opens its side, sends one message, and does nothing more.
+/// Opens the side, sends one message, and does nothing more.
 pub(crate) fn silent(_: &str) {
     let channel = parent_over_any(&Options::new());
     channel.send(b"here").unwrap();
@@ -47,7 +47,7 @@ pub(crate) fn files(count: usize) -> Vec<Handle> {
     (0..count).map(|n| file_with(format!("file {n}").as_bytes()).into()).collect()
 }
 
-/// Asserts that the handles are all those of [`files`], in order.
+/// Asserts that the handles are all handles of [`files`], in order.
 pub(crate) fn assert_files(handles: Vec<Handle>, count: usize) {
     let contents: Vec<Vec<u8>> = handles.into_iter().map(content_of).collect();
     assert_eq!(contents, (0..count).map(|n| format!("file {n}").into_bytes()).collect::<Vec<_>>());
@@ -151,7 +151,7 @@ pub(crate) fn stream(argument: &str) {
     });
 }
 
-/// Starts a process whose standard input is a pipe; the role acts when that input ends.
+/// Starts a process with a pipe as standard input; the role acts at the end of the input.
 pub(crate) fn spawn_with_stdin(role: &str, options: &Options) -> (Actor, Channel) {
     let (child, channel) = options.spawn(crate::common::command(role, "").stdin(Stdio::piped())).unwrap();
     (Actor(child), channel)
@@ -168,7 +168,7 @@ pub(crate) fn sent_or_full(sent: Result<(), SendError>) -> bool {
     }
 }
 
-/// Exits this process, with success if `play` returned. The test harness would need calls that are refused.
+/// Exits the process, with success if `play` returned. The test harness would need refused calls.
 pub(crate) fn end_after(play: impl FnOnce() + std::panic::UnwindSafe) -> ! {
     let status = i32::from(std::panic::catch_unwind(play).is_err());
     // SAFETY: `_exit` does not return; nothing of this process is used after the call.

@@ -14,7 +14,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::process::{Resource, Rlimit};
 use strait::{Channel, CommandExt, Deadline, Error, Handle, Message, Options, Outgoing, Wait};
 
-/// Sends the messages that its parent asks for: `(count, bytes of each, handles of each, sealed)`.
+/// Sends messages on the parent's request: `(count, bytes of each, handles of each, sealed)`.
 pub(crate) fn source(_: &str) {
     let channel = parent();
     loop {
@@ -61,12 +61,12 @@ pub(crate) fn await_memory(channel: &Channel) {
     });
 }
 
-/// Kinds of packets: that of a message, and those with descriptors ahead of it.
+/// Kinds of packets: packets of messages, and packets with descriptors ahead of a message.
 const MESSAGE: u32 = 3;
 const AHEAD: u32 = 4;
 
-/// Takes all packets from a socket, without their descriptors. Returns, of those of a message and of those ahead of
-/// one, the kind and the number of descriptors.
+/// Takes all packets from a socket, without descriptors. Returns kind and number of descriptors of each packet of a
+/// message, and of each packet ahead of a message.
 fn packets(socket: &OwnedFd) -> Vec<(u32, u32)> {
     let mut packet = [0; 48];
     let mut found = Vec::new();
@@ -77,14 +77,14 @@ fn packets(socket: &OwnedFd) -> Vec<(u32, u32)> {
     found
 }
 
-/// Sends messages with `handles` over a socket until it has no room for one more, once for each number of packets that
-/// may be in the socket before. Returns, for each number, how many messages were sent, and the packets that were sent
-/// for them and for the message that failed.
+/// Sends messages with `handles` over a socket until there is no room for one more, once for each possible number of
+/// earlier packets in the socket. Returns, for each number, how many messages were sent, and the packets sent for these
+/// messages and for the failed message.
 fn sent_until_full(handles: impl Fn() -> Vec<Handle>) -> Vec<(usize, Vec<(u32, u32)>)> {
     let fill = |before: usize| {
         let flags = SocketFlags::CLOEXEC;
         let (ours, theirs) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, flags, None).unwrap();
-        // The kernel raises the 1 to its minimum, which holds about six packets.
+        // The kernel raises the 1 to the minimum, about six packets.
         sockopt::set_socket_send_buffer_size(&ours, 1).unwrap();
         let channel = Options::new().queue_handles(4096).over(ours).unwrap();
         packets(&theirs);
@@ -101,7 +101,7 @@ fn sent_until_full(handles: impl Fn() -> Vec<Handle>) -> Vec<(usize, Vec<(u32, u
                 Err(failed) => {
                     assert_eq!((failed.error, failed.handles.len()), (Error::WouldBlock, count));
                     let mut found = packets(&theirs).split_off(before);
-                    // What is still to be sent for the message that failed goes before the next packet.
+                    // The unsent packets of the failed message go before the next packet.
                     channel.try_send(file()).unwrap();
                     found.extend(packets(&theirs));
                     assert_eq!(found.pop(), Some((MESSAGE, 1)));
@@ -113,8 +113,8 @@ fn sent_until_full(handles: impl Fn() -> Vec<Handle>) -> Vec<(usize, Vec<(u32, u
     (0..6).map(fill).collect()
 }
 
-/// Shows that one packet brings all that a message needs of the socket. So nothing is sent for a message for which the
-/// socket has no room, wherever the room ends.
+/// Shows that a single packet brings everything that a message needs of the socket. So nothing is sent for a message
+/// without room in the socket, wherever the room ends.
 #[test]
 fn the_packet_of_a_message_comes_last_and_is_the_only_one() {
     // The message's memory, a descriptor, and an end, for which the socket is not needed.
@@ -125,8 +125,8 @@ fn the_packet_of_a_message_comes_last_and_is_the_only_one() {
     assert!(runs.iter().any(|(sent, _)| *sent > 0), "the socket is never full");
 }
 
-/// Shows that descriptors that do not fit into the packet of their message are sent ahead of that packet, and that they
-/// are said to be void, with no message in between, if it cannot be sent.
+/// Shows that descriptors that do not fit into the packet of their message are sent ahead of the packet. If the packet
+/// cannot be sent, the descriptors are declared void before any other message.
 #[test]
 fn descriptors_ahead_of_a_packet_that_cannot_be_sent_are_void() {
     let end_with_many = || {
@@ -147,7 +147,7 @@ fn descriptors_ahead_of_a_packet_that_cannot_be_sent_are_void() {
     assert!(runs.iter().any(|(sent, _)| *sent > 0) && runs.iter().any(|(sent, all)| all.len() > 2 * sent));
 }
 
-/// Shows that a message for which the socket has no room fails completely, at whichever of its packets.
+/// Shows that a message fails completely, whichever of its packets lacks room in the socket.
 #[test]
 fn a_message_for_which_the_socket_has_no_room_is_not_sent_by_half() {
     for deadline in [Deadline::NOW, Deadline::from(Instant::now()), Deadline::after(Duration::from_millis(3))] {
@@ -216,7 +216,7 @@ fn a_row_that_needs_more_packets_than_the_socket_holds_gets_through() {
         drop(channel);
         finish(actor);
     }
-    // A receiver that spins may never look at the socket of its own accord.
+    // A spinning receiver may never look at the socket by itself.
     let (actor, channel) = spawn_over_socket("source in a row", "", &Options::new().wait(Wait::Spin));
     channel.send(b"go").unwrap();
     for _ in 0..50 {
@@ -235,7 +235,7 @@ pub(crate) fn source_in_a_row(_: &str) {
     assert_eq!(channel.recv().unwrap_err(), Error::PeerClosed);
 }
 
-/// Files that use all descriptors that this process may have.
+/// Files that use up all descriptors of the process.
 pub(crate) struct Exhausted(pub(crate) Vec<File>);
 
 impl Exhausted {
@@ -279,7 +279,7 @@ pub(crate) fn closes_without_descriptors(_: &str) {
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
-/// Reports when the channel of an end that it receives is closed.
+/// Reports the close of the channel of a received end.
 pub(crate) fn sees_the_end(_: &str) {
     let channel = parent();
     let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
@@ -365,7 +365,7 @@ pub(crate) fn handles_without_descriptors(_: &str) {
         assert_eq!(recv(&channel).take_handles().unwrap().len(), 0);
         all.free(1);
     }
-    // Three descriptors are free now, which is enough.
+    // Three free descriptors are enough now.
     ask(&channel, 1, 40, 3, false);
     assert_files(recv(&channel).take_handles().unwrap(), 3);
     assert_eq!(all.count_free(), 3);
@@ -413,7 +413,7 @@ pub(crate) fn memory_without_descriptors(_: &str) {
         assert_eq!(all.count_free(), 1, "the number of free descriptors changed");
         all.0.push(File::open("/dev/null").unwrap());
     }
-    // Memory that is mapped already needs no descriptor.
+    // Memory that is already mapped needs no descriptor.
     ask(&channel, 1, 200_000, 0, false);
     assert!(recv(&channel).bytes() == pattern(0, 200_000));
     drop((all, channel));
@@ -540,7 +540,7 @@ pub(crate) fn growing_without_descriptors(_: &str) {
     assert!(sent > 100, "{sent}");
     assert_eq!(failed(channel.try_send(b"full")), Error::WouldBlock);
     assert_eq!(failed(channel.send_by(b"full", Duration::from_millis(30))), Error::TimedOut);
-    // A message that no ring of this size can hold fails at once.
+    // A message too large for every ring of this size fails at once.
     assert_eq!(failed(channel.try_send(&[7; 20_000])), Error::NoDescriptors);
     assert_eq!(channel.counters().grown, 0);
     drop(all);

@@ -123,7 +123,7 @@ pub(crate) static INTERRUPTIONS: AtomicU64 = AtomicU64::new(0);
 
 pub(crate) static THREADS_INTERRUPTED: [AtomicI32; 2] = [AtomicI32::new(0), AtomicI32::new(0)];
 
-/// Interrupts this thread a thousand times a second from here on; its system calls are not restarted.
+/// Interrupts this thread a thousand times a second from here on; interrupted system calls are not restarted.
 pub(crate) fn interrupt_this_thread() {
     extern "C" fn count(_: libc::c_int) {
         INTERRUPTIONS.fetch_add(1, Ordering::Relaxed);
@@ -198,7 +198,7 @@ pub(crate) fn interrupted(argument: &str) {
         for n in 0..COUNT {
             recv_in_stream(&channel, n, DEADLINE).unwrap();
         }
-        // A receive without a message takes its full time.
+        // A receive without a message takes the whole time.
         let begin = Instant::now();
         assert_eq!(channel.recv_by(Duration::from_millis(200)).unwrap_err(), Error::TimedOut);
         assert!(begin.elapsed() >= Duration::from_millis(200));

@@ -1,4 +1,4 @@
-//! Reads the source files of a crate, and finds the modules that they use.
+//! Reads the source files of a crate, and finds the modules used by each file.
 
 use std::fs;
 use std::path::Path;

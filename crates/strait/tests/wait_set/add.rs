@@ -13,7 +13,7 @@ pub(crate) fn recv_end(channel: &Channel) -> Channel {
     message.take_handles().unwrap().pop().expect("a handle").into_channel().expect("an end")
 }
 
-/// Shows that a wait set reports the one ready member of ten whose other ends are in this process.
+/// Shows that a wait set reports the single ready member of ten whose other ends are in this process.
 #[test]
 fn one_of_some_within_the_process() {
     let pairs: Vec<_> = (0..10).map(|_| Channel::pair().unwrap()).collect();
@@ -32,7 +32,7 @@ fn one_of_some_within_the_process() {
     }
 }
 
-/// Shows that a wait set reports the one ready member of ten whose other ends are in another process.
+/// Shows that a wait set reports the single ready member of ten whose other ends are in another process.
 #[test]
 fn one_of_some_to_another_process() {
     let (actor, hub) = spawn("hub");
@@ -58,7 +58,7 @@ fn one_of_some_to_another_process() {
     finish(actor);
 }
 
-/// Shows that a wait set reports one ready member of twenty thousand, and all of them at once.
+/// Shows that a wait set of twenty thousand members reports a single ready member, and all members at once.
 #[test]
 fn one_active_among_twenty_thousand() {
     let (actor, hub) = spawn("hub");
@@ -129,13 +129,13 @@ fn a_channel_is_in_one_set_at_a_time() {
     assert_eq!((one.len(), other.len()), (1, 0));
     theirs.send(b"hello").unwrap();
     assert_eq!(ready(&one, DEADLINE), [1]);
-    // A set that was dropped has no members.
+    // A dropped set has no members.
     drop(one);
     other.add(&ours, 3, Interest::Readable, Mode::Level).unwrap();
     assert_eq!(ready(&other, DEADLINE), [3]);
 }
 
-/// Shows that a member that is sent leaves its wait set and is reported once as moved.
+/// Shows that a sent member leaves its wait set and is reported once as moved.
 #[test]
 fn a_member_that_is_sent_away_says_so_once() {
     let (_actor, hub) = spawn("hub");
@@ -202,7 +202,7 @@ pub(crate) fn to_the_dead() {
 fn a_member_whose_peer_moves_notices_nothing() {
     let (_one_actor, one) = spawn("hub");
     let (_other_actor, other) = spawn("hub");
-    // A channel from one hub to the other.
+    // A channel between the two hubs.
     let (bridge, bridge_end) = Channel::pair().unwrap();
     keep(&one, bridge);
     keep(&other, bridge_end);
@@ -268,13 +268,13 @@ fn a_member_whose_peer_is_on_its_way() {
         done(&one);
         done(&other);
         done(&other);
-        // The end moves back, with room for it.
+        // The end moves back, with room to send.
         tell(&other, "pass 1 0");
         tell(&one, "receive 0");
     }
 }
 
-/// Shows that a wait set reports the close of a member if the process that moves its other end dies in the middle.
+/// Shows that a wait set reports the close of a member if the process that moves the other end dies in the middle.
 #[test]
 fn the_mover_dies() {
     let (mut one_actor, one) = spawn("hub");
@@ -324,7 +324,7 @@ fn when_a_process_dies_all_its_members_are_readable() {
     assert_eq!(left, (0..300).filter(|key| *key != 5).collect::<Vec<_>>());
     assert_eq!(ours[7].try_recv().unwrap().bytes(), b"last");
     assert_eq!(ours[7].try_recv().unwrap_err(), Error::PeerClosed);
-    // A one-shot member that was reported stays a member.
+    // A reported one-shot member stays a member.
     let told = ours.swap_remove(5);
     drop(ours);
     assert_eq!(told.try_recv().unwrap_err(), Error::PeerClosed);

@@ -42,7 +42,7 @@ fn writable_once_there_is_room_again() {
     }
 }
 
-/// Shows that one registration reports readable and writable.
+/// Shows that a single registration reports readable and writable.
 #[test]
 fn both_directions_at_once() {
     let (theirs, ours) = Channel::pair().unwrap();
@@ -93,7 +93,7 @@ fn the_descriptor_in_a_loop_with_another() {
                     pipe += 1;
                 }
                 if !both[0].revents().is_empty() {
-                    // One wait for each time that the descriptor is readable.
+                    // One wait each time the descriptor is readable.
                     set.wait(&mut events, Deadline::NOW).unwrap();
                     for event in &events {
                         let channel = if event.key() == 100 { &within } else { &across[event.key() as usize] };

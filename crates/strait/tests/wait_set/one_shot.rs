@@ -116,7 +116,7 @@ fn a_set_waits_for_the_room_of_a_message_that_did_not_fit() {
     assert_eq!(ours.try_send(&large).unwrap_err().error, Error::PeerClosed);
 }
 
-/// Shows that a set waits for room in the ring, with a peer that is another process.
+/// Shows that a set waits for room in the ring, with a peer in another process.
 #[test]
 fn a_set_waits_until_another_process_has_made_room() {
     let (_actor, hub) = spawn("hub");

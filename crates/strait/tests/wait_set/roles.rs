@@ -1,4 +1,4 @@
-//! The process that has the other ends, and helpers.
+//! The process with the other ends, and helpers.
 
 use crate::common::{DEADLINE, parent};
 use strait::wait::{Event, Interest, Mode, WaitSet};
@@ -21,13 +21,13 @@ pub(crate) fn hub() {
             "say" => ends[number(1)].send_by(words[2].as_bytes(), DEADLINE).unwrap(),
             // Sends a message on each end.
             "all" => ends.iter().for_each(|end| end.send_by(b"all", DEADLINE).unwrap()),
-            // Receives a number of messages from one end.
+            // Receives a number of messages from an end.
             "take" => (0..number(2)).for_each(|_| drop(ends[number(1)].recv_by(DEADLINE).unwrap())),
-            // Sends on one end until there is no room.
+            // Sends on an end until there is no room.
             "fill" => fill(&ends[number(1)]),
-            // Receives all messages of one end.
+            // Receives all messages of an end.
             "drain" => while ends[number(1)].try_recv().is_ok() {},
-            // Sends one end over another; waits for room.
+            // Sends an end over another end; waits for room.
             "pass" => {
                 let what = ends.remove(number(1));
                 ends[number(2)].send_by(Outgoing::new(b"end").handle(what), DEADLINE).unwrap();

@@ -22,7 +22,7 @@ fn soon() -> Deadline {
     DEADLINE.into()
 }
 
-/// Shows that a set reports a descriptor as often as its mode says, and for the interest that was given last.
+/// Shows that a set reports a descriptor as often as the mode says, and for the latest interest.
 #[test]
 fn a_descriptor_is_reported_as_its_registration_says() {
     let set = WaitSet::new().unwrap();
@@ -55,8 +55,8 @@ fn a_descriptor_is_reported_as_its_registration_says() {
     assert_eq!(events(&set, Deadline::NOW), []);
 }
 
-/// Shows that a wait that is in progress returns an event of a descriptor that another thread adds, and then makes
-/// ready. The wait also has a channel, on whose notification area a thread sleeps first.
+/// Shows that a wait in progress returns an event of a descriptor that another thread adds, and then makes ready. The
+/// wait also has a channel, on whose notification area a thread sleeps first.
 #[test]
 fn a_wait_in_progress_sees_a_descriptor_that_is_added() {
     for _ in 0..50 {
