@@ -1,4 +1,4 @@
-"""What the tests share."""
+"""Common code of the tests."""
 
 import os
 import signal
@@ -33,7 +33,7 @@ def pair():
 
 @pytest.fixture
 def python():
-    """Runs a program in a new interpreter that is killed at the end of the test; returns its `Popen`."""
+    """Runs a program in a new interpreter, killed at the end of the test; returns the `Popen`."""
     started = []
 
     def start(program, **keywords):
@@ -79,5 +79,5 @@ def is_open(descriptor):
 
 @pytest.fixture
 def regions(monkeypatch):
-    """Arrays above 64 KiB travel in regions, as those above 64 MiB do without this fixture."""
+    """Makes arrays above 64 KiB travel in regions; without this fixture only arrays above 64 MiB do."""
     monkeypatch.setattr("strait._arrays.COPIED", 0)

@@ -2,7 +2,7 @@
 
     python cpython_suite.py fork|spawn|forkserver
 
-Prints the tests that did not pass, and fails unless these are exactly the EXCUSED ones, each with its error.
+Prints the failed tests, and fails unless exactly the EXCUSED tests have failed, each with the listed error.
 """
 
 import multiprocessing
@@ -12,11 +12,11 @@ import unittest
 import warnings
 
 EXCUSED = {
-    # These write to the descriptor of the connection, which is for waiting only. `send` carries open files.
+    # Tests that write to the descriptor of the connection, which is only for waiting. `send` carries open files.
     "test_fd_transfer": OSError,
     "test_large_fd_transfer": OSError,
     "test_missing_fd_transfer": OSError,
-    # A child and its parent use one end.
+    # A test in which a child and its parent use the same end.
     "test_boundaries": OSError,
     # An abstract socket has no permissions.
     "test_abstract_socket": ValueError,

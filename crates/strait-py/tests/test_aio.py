@@ -1,4 +1,4 @@
-"""`strait.aio`: attempts that wait in an event loop, and what a cancelled one leaves."""
+"""`strait.aio`: attempts that wait in an event loop, and the state after a cancelled attempt."""
 
 import asyncio
 import gc
@@ -238,7 +238,7 @@ def test_nothing_is_left_of_loops_and_connections():
 
 
 def test_a_close_during_an_attempt_of_another_thread_tells_its_reason():
-    """The attempt holds the end until it returns; the reason is not lost with that."""
+    """The attempt holds the end until the attempt returns; the reason is not lost meanwhile."""
     for _ in range(20):
         here, there = strait.pair()
         end = _native.AsyncEnd(here, _native.Reactor(), lambda: None)

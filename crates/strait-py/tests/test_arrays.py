@@ -1,4 +1,4 @@
-"""Arrays and regions: what travels without a copy, what each side keeps, and what hostile frames do."""
+"""Arrays and regions: transfers without a copy, the memory kept by each side, and hostile frames."""
 
 import gc
 import os
@@ -69,7 +69,7 @@ def test_an_array_of_empty_is_sent_without_a_copy_and_each_side_keeps_its_own(pa
     array[0] = 9
     received[1] = 5
     assert (array[0], array[1], received[0], received[1]) == (9, 7, 7, 5)
-    # The memory may have changed since it was sealed: from now on, sending it copies.
+    # The memory may have changed since the seal: from now on, sending copies the memory.
     assert over(pair, array)[0] == 9
     assert list(over(pair, received)[:3]) == [7, 5, 7]
 
@@ -95,7 +95,7 @@ def test_a_part_of_an_array_does_not_show_the_rest_to_the_peer(pair, part):
     with_handles = other.recv_message(timeout=LONG)
     region, = with_handles.handles
     assert len(region) == array[part].nbytes
-    # The whole was not sealed by that.
+    # Sending a part has not sealed the whole memory.
     assert array.base.seal() is not None
 
 
@@ -206,7 +206,7 @@ def test_a_forked_child_has_a_copy_of_memory_that_was_not_sent(pair):
         try:
             os.write(copies, b"x")
             os.read(read, 1)
-            # What the parent wrote after the fork is not here, and what is written here is not there.
+            # The child does not see later writes of the parent, and the parent does not see writes of the child.
             assert array[0] == 3 and array[-1] == 3 and not untouched[:: 1 << 20].any()
             array[1] = 5
             untouched[7] = 1
@@ -385,7 +385,7 @@ def test_arrays_can_be_received_read_only(pair):
         assert not received.flags.writeable and np.array_equal(received, value)
         with pytest.raises(ValueError):
             received[0] = 1
-    # An array that nobody can change is sent on as it is.
+    # An array that no process can change is sent on without a copy.
     copied = one.counters.copied
     one.send(received)
     assert one.counters.copied == copied and np.array_equal(other.recv(), value)
@@ -448,7 +448,7 @@ def test_buffers_of_numbers_arrive_as_arrays(pair):
 
 
 class Foreign:
-    """An array of another library, which DLPack alone describes."""
+    """An array of another library, described by DLPack alone."""
 
     def __init__(self, array, device=(1, 0)):
         self.array, self.device = array, device
@@ -515,7 +515,7 @@ def test_a_region_is_an_array_only_if_nobody_can_write_to_it(pair):
     shared = region.array((1 << 17,), "u1", trust=True)
     shared[:] = 3
     assert region.read(0, 2) == b"\3\3"
-    # Only a connection that trusts its peer takes an array that the peer can still write to.
+    # Only a connection with a trusted peer takes an array still writable by the peer.
     one, other = pair
     one.send(shared)
     with pytest.raises(strait.Malformed, match="sealed"):
@@ -558,7 +558,7 @@ def test_hostile_origins_of_arrays(pair):
             received = other.recv()
         except strait.Malformed:
             continue
-        # Where a library is not installed, its arrays are bytes.
+        # If the library of the origin is not installed, the array is an array of NumPy or a `strait.Array`.
         assert isinstance(received, (np.ndarray, strait.Array)), parts
 
 

@@ -40,7 +40,7 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 def interpreters():
-    """The interpreters of the first behaviour: this one, and at full length each other one that is installed."""
+    """Returns the interpreters of the first behaviour: the running one, and at full length all others installed."""
     found = {sys.version_info[:2]: sys.executable}
     pyenv = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv"))
     for minor in range(11, 16) if FULL else ():
@@ -133,7 +133,7 @@ def test_5_a_handler_that_returns_leaves_the_wait_and_its_deadline_as_they_were(
         "up.send([got, count])\n"
     )
     end, during = connection.recv(timeout=LONG)
-    # Twenty-nine signals were sent; a loaded machine merges some. Each one would have begun the timeout anew.
+    # Twenty-nine signals were sent; a loaded machine merges some. None may begin the timeout anew.
     assert 1.5 <= end < LONG / 2 and during >= 2, (end, during)
     # A wait without an end in sight goes on through signals, and gets the message.
     threading.Event().wait(0.2)
@@ -287,7 +287,7 @@ def test_19_eight_threads_send_and_eight_receive(pair, total):
         thread.join()
     messages = [tuple(map(int, message.split())) for mine in received for message in mine]
     assert len(messages) == total and len(set(messages)) == total
-    # Each receiver got the messages of one sender in their order.
+    # Each receiver got the messages of a sender in the order of sending.
     for mine in received:
         last = [-1] * 8
         for sender, number in (map(int, message.split()) for message in mine):

@@ -1,4 +1,4 @@
-"""`strait.Executor`: a pool of processes in which the death of one fails one future."""
+"""`strait.Executor`: a pool of processes, where the death of a process fails only one future."""
 
 import concurrent.futures
 import multiprocessing
@@ -100,7 +100,7 @@ def test_a_worker_that_was_killed_while_idle_is_replaced(one):
     first = one.submit(pid).result(LONG)
     os.kill(first, signal.SIGKILL)
     while True:
-        # The kernel tells the death a moment after the signal. A call in between fails as one of a worker that died.
+        # The kernel reports the death a moment after the signal. A call in between fails like a call of a dead worker.
         try:
             second = one.submit(pid).result(LONG)
         except strait.WorkerDied:
@@ -222,7 +222,7 @@ def test_idle_workers_end_with_the_process_of_the_executor(program, tmp_path, ho
         descriptors = [os.pidfd_open(worker) for worker in workers]
         process.send_signal(how)
         for descriptor, worker in zip(descriptors, workers, strict=True):
-            # The worker that runs a call ends it first; this one never ends by itself.
+            # A worker with a call in progress first ends the call; this call never ends by itself.
             if strait.wait([descriptor], 5) == []:
                 os.kill(worker, signal.SIGKILL)
             assert strait.wait([descriptor], LONG)

@@ -1,4 +1,4 @@
-"""The codec `plain`: what it carries, what it refuses, and what it does with hostile bytes."""
+"""The codec `plain`: accepted values, refused values, and hostile bytes."""
 
 import datetime
 import math
@@ -47,7 +47,7 @@ def test_some_types_arrive_as_their_neighbours():
 
 
 class Foo:
-    """A class that no codec knows."""
+    """A class unknown to every codec."""
 
 
 def itself():

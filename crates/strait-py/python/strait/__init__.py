@@ -41,7 +41,7 @@ for _error in vars(_errors).values():
 
 
 def __getattr__(name: str) -> Any:
-    # Parts that need `multiprocessing` or `concurrent.futures` are loaded at their first use.
+    # Parts that need `multiprocessing` or `concurrent.futures` are loaded at the first use.
     if name == "Executor":
         from ._executor import Executor
 

@@ -1,7 +1,7 @@
-/* A program that sends each message of its parent back, with the handles.
+/* A program that echoes each message of its parent, with the handles.
 
-   echo                      sends them back itself
-   echo PROGRAM ARGUMENTS    starts PROGRAM, and sends them through it */
+   echo                      echoes the messages itself
+   echo PROGRAM ARGUMENTS    starts PROGRAM, and echoes by way of PROGRAM */
 
 #include <stdio.h>
 #include <stdlib.h>
@@ -20,7 +20,7 @@ static void must(strait_status status, const char *what) {
     }
 }
 
-/* Sends what `message` holds over a channel. */
+/* Sends the contents of `message` over a channel. */
 static void pass_on(strait_message *message, strait_channel *channel) {
     strait_handle handles[STRAIT_MAX_HANDLES];
     struct iovec part = {(void *)strait_message_bytes(message), strait_message_len(message)};

@@ -1,7 +1,7 @@
-// A program that sends each message of its parent back, with the handles.
+// A program that echoes each message of its parent, with the handles.
 //
-// echo                      sends them back itself
-// echo PROGRAM ARGUMENTS    starts PROGRAM, and sends them through it
+// echo                      echoes the messages itself
+// echo PROGRAM ARGUMENTS    starts PROGRAM, and echoes by way of PROGRAM
 
 #include <strait/strait.hpp>
 
@@ -24,7 +24,7 @@ template <class T> static T must(strait::result<T> done, const char *what) {
     }
 }
 
-// Sends what `message` holds over a channel.
+// Sends the contents of `message` over a channel.
 static void pass_on(strait::Message &message, const strait::Channel &channel) {
     auto handles = must(message.take_handles(), "taking the handles");
     must(channel.send(message.bytes(), handles, 60s), "sending");

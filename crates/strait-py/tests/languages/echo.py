@@ -1,7 +1,7 @@
-"""A program that sends each message of its parent back, with the handles.
+"""A program that echoes each message of its parent, with the handles.
 
-    echo.py                      sends them back itself
-    echo.py PROGRAM ARGUMENTS    starts PROGRAM, and sends them through it
+    echo.py                      echoes the messages itself
+    echo.py PROGRAM ARGUMENTS    starts PROGRAM, and echoes by way of PROGRAM
 """
 
 import sys
