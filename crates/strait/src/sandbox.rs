@@ -1,7 +1,7 @@
-//! The system calls that a sandbox must allow: lists for a filter such as seccomp.
+//! The system calls to allow in a sandbox: lists for a filter such as seccomp.
 //!
-//! A process that is to be locked up takes its channels first, then activates its filter, and then looks at messages
-//! from its peers. What the filter must allow depends on what the process still does under the filter:
+//! A process takes its channels first, then activates its filter, and then looks at messages from its peers. The system
+//! calls that the filter must allow depend on the work of the process under the filter:
 //!
 //! | phase | field of [`SYSCALLS`] |
 //! |---|---|
@@ -9,9 +9,9 @@
 //! | makes, maps or seals [regions](crate::region) too | and [`with_regions`](SystemCalls::with_regions) |
 //! | listens, connects, or takes its channel from its parent too | and [`connecting`](SystemCalls::connecting) |
 //!
-//! The lists contain the system calls of the library, and of the allocator and the threads below it. The lists contain
-//! nothing that the program itself needs, such as writing to a file. The library can do without the system calls of
-//! [`dispensable`](SystemCalls::dispensable), if the filter lets them fail.
+//! The lists contain the system calls of the library, and of the allocator and the threads below. The lists contain no
+//! call that only the program needs, such as writing to a file. The library can do without the system calls of
+//! [`dispensable`](SystemCalls::dispensable), if the filter lets the calls fail.
 //!
 //! ```
 //! use std::collections::HashSet;
@@ -29,10 +29,10 @@
 //!
 //! # Arguments
 //!
-//! Some of the calls let a process act on other processes, if a filter allows the calls with any arguments. The process
-//! could, for example, lower the limits of its parent (`prlimit64`), have the kernel send its parent a signal
-//! (`fcntl(F_SETOWN)`), or send to any datagram socket of the machine (`socketpair`). [`SystemCall::arguments`] says
-//! with which arguments the library makes such a call. A filter should allow just these:
+//! With arbitrary arguments, some of the calls let a process act on other processes. The process could, for example,
+//! lower the limits of its parent (`prlimit64`), have the kernel send its parent a signal (`fcntl(F_SETOWN)`), or send
+//! to any datagram socket of the machine (`socketpair`). [`SystemCall::arguments`] lists the arguments with which the
+//! library makes such a call. A filter should allow only these arguments:
 //!
 //! ```
 //! use strait::sandbox::SYSCALLS;
@@ -46,8 +46,7 @@
 //! assert!(!allows([other, resource, limits, 0, 0, 0]), "change a limit of another process");
 //! ```
 //!
-//! The guide *A plug-in host with seccomp* has a program that
-//! makes such a filter.
+//! The guide *A plug-in host with seccomp* has a program with such a filter.
 //!
 //! [`Channel::pair`]: crate::Channel::pair
 //! [`Channel::over`]: crate::Channel::over
@@ -58,10 +57,10 @@
 pub struct SystemCall {
     /// The name, as in `SYS_...` of the C library.
     pub name: &'static str,
-    /// The number that seccomp compares.
+    /// The number compared by seccomp.
     pub number: i64,
     /// The arguments with which the library makes the call: a list of ways. A filter should allow the call if every
-    /// argument of one way fits. An empty list: any arguments. A call in two lists of [`SYSCALLS`] has ways in both.
+    /// argument of a way fits. An empty list: any arguments. A call in two lists of [`SYSCALLS`] has ways in both.
     pub arguments: &'static [&'static [Argument]],
 }
 
@@ -71,19 +70,19 @@ pub struct SystemCall {
 pub struct Argument {
     /// The place of the argument, from 0 on.
     pub index: u8,
-    /// The bits of the argument that count.
+    /// The bits of the argument to compare.
     pub mask: u64,
-    /// The value that these bits must have.
+    /// The required value of the bits.
     pub value: u64,
 }
 
 impl Argument {
-    /// An argument of type `int` that must have this value. The upper half of its register may hold anything.
+    /// An argument of type `int` with a required value. The upper half of the register may hold anything.
     const fn int(index: u8, value: i32) -> Self {
         Self { index, mask: u32::MAX as u64, value: value as u32 as u64 }
     }
 
-    /// An argument of type `int` that must lack these bits.
+    /// An argument of type `int` that must lack the given bits.
     const fn without(index: u8, bits: i32) -> Self {
         Self { index, mask: bits as u32 as u64, value: 0 }
     }
@@ -94,12 +93,12 @@ impl Argument {
     }
 }
 
-/// Lists of system calls by what a process does after its filter is active.
+/// Lists of system calls by the work of a process after its filter is active.
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct SystemCalls {
-    /// System calls for messages, waiting, and channels over links that exist or over a socket of the program. Every
-    /// process needs them.
+    /// System calls for messages, waiting, and channels over existing links or over a socket of the program. Every
+    /// process needs these calls.
     pub running: &'static [SystemCall],
     /// Further system calls for regions.
     pub with_regions: &'static [SystemCall],

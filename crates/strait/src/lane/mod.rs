@@ -431,7 +431,8 @@ impl Lane {
     /// holds the end. From now on the other end has the destination as its peer.
     pub(crate) fn hand_over(&self) {
         if let LaneLocation::Slot { arena, slot, usage } = &self.location {
-            // Marks tell the new holder where to go on. Done before the lane slot can be used for another lane.
+            // Done first, before the lane slot can be used for another lane. The new holder finds its next lane by a
+            // mark.
             pass_by(arena.leave(*slot, self.side()), self.side(), Done::ByOthers);
             self.end_move(transfer_word::hand_over::<RingMemory>);
             if self.link.is_local() {
@@ -751,7 +752,7 @@ impl Lane {
         };
         let successor = match successor {
             Some(successor) if successor.name == name => successor,
-            // The end goes on nowhere then, and is removed from its next lanes.
+            // The end has no next lane then, and is removed from the chain of stored next lanes.
             other => {
                 pass_by(other, self.side(), Done::ByUs);
                 return Err(Error::BadPeer("a mark with a lane that this process did not make"));
@@ -842,8 +843,9 @@ impl Drop for Lane {
         if self.link().is_elsewhere() {
             return;
         }
-        // No thread will ask any more for the next lane of this end. The end goes on nowhere, or, if a peer wrote into
-        // the end's transfer word or marks, went on elsewhere. Done before the lane slot can be used for another lane.
+        // No thread will ask any more for the next lane of this end. The end has no next lane, unless a peer wrote into
+        // the end's transfer word or marks, so that the end moved elsewhere. Done first, before the lane slot can be
+        // used for another lane.
         let successor = match &self.location {
             LaneLocation::Slot { arena, slot, .. } if self.side.load(Ordering::Relaxed) & GONE == 0 => {
                 arena.leave(*slot, self.side())
@@ -861,7 +863,8 @@ impl Drop for Lane {
                     if !(side & IS_READ != 0 && self.current_link().is_local()) {
                         arena.expect_more(*slot);
                     }
-                    // A peer misled the end about its other end, or records were overwritten.
+                    // Entries can be left only if a peer misled the end about its other end, or if records were
+                    // overwritten.
                     discard_local(arena, *slot, *usage, self.side());
                 }
                 if side & LINGERING == 0 {
