@@ -4,8 +4,8 @@
 //! The model is a program of its own, not the code that ships. The model says what each process may do next. The
 //! model checker [`stateright`] visits every state within bounds (a [configuration](configuration::Configuration)),
 //! and checks the [`properties`] in each state. If a property does not hold, the checker shows a shortest sequence of
-//! steps that leads to a violation. The ring that ships is checked on its own, with weak memory, in `strait`'s
-//! `ring/tests/model.rs`; here every step is atomic, and every process sees the effect of a step at once.
+//! steps that leads to a violation. The shipped ring has a model of its own, with weak memory, in `strait-ring`'s
+//! `src/ring/tests/model.rs`; here every step is atomic, and every process sees the effect of a step at once.
 //!
 //! The module [`links`] is a second model, of planned rules: which links two processes have, and when the links
 //! close. It was written before the machines of [`strait_proto`], and has a protocol of its own. The module [`world`]

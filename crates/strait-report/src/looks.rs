@@ -8,7 +8,7 @@ use std::fmt::Write;
 use strait_lab::CATALOGUE;
 use strait_lab::Mechanism;
 
-/// The kind of a mechanism, by the system objects that carry the messages.
+/// The kind of a mechanism, which decides its colour.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Kind {
     Strait,
