@@ -15,7 +15,7 @@ pub(crate) enum Strictness {
     Flexible,
 }
 
-/// What an attribute says, on a type, a variant or a field.
+/// The contents of an attribute on a type, a variant or a field.
 #[derive(Default)]
 pub(crate) struct Attributes {
     pub(crate) table: Option<Span>,

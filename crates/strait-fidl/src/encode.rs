@@ -128,8 +128,7 @@ pub fn to_vec<T: Encode + ?Sized>(value: &T) -> Result<Vec<u8>, Error> {
     Ok(encoder.own)
 }
 
-/// What stands in the list of parts for a part of the encoder's own bytes, which may still move. No other part is
-/// empty.
+/// The placeholder in the list of parts for the encoder's own bytes, which may still move. All other parts have bytes.
 const OWN: &[u8] = &[];
 
 /// The encoded beginning of a message, extended by [`Encode::encode`].

@@ -172,7 +172,7 @@ fn check_mutations<T: Encode + for<'m> Decode<'m> + Debug>(case: &Case) -> (usiz
             let mut bytes = case.bytes.clone();
             bytes[at] ^= flip;
             match Decoder::new(&bytes, handles(&case.ty, case.handles)).decode_counting::<T>() {
-                // What is not part of the value is not encoded again.
+                // Skipped bytes are not part of the value, and not encoded again.
                 Ok((_, skipped)) if skipped > 0 => {}
                 Ok((value, _)) => {
                     accepted += 1;

@@ -1,4 +1,4 @@
-//! What the conformance cases do not show: text, enums, bits, floats, limits, depth, borrowed values, parts.
+//! Subjects missing in the conformance cases: text, enums, bits, floats, limits, depth, borrowed values, parts.
 
 use std::borrow::Cow;
 use std::fmt::Debug;

@@ -5,7 +5,7 @@ use crate::end::EndId;
 use crate::lane::Half;
 use crate::state::Process;
 
-/// What the users of an end may do with the end, in whichever process.
+/// The permissions of the users of an end, in any process.
 #[derive(Clone, Debug, Default)]
 pub struct User {
     /// The number of messages that the users may publish.
@@ -30,7 +30,7 @@ pub struct User {
 pub struct Channel {
     /// The processes that have the two ends at the start.
     pub at: [Process; 2],
-    /// What the users of each end may do.
+    /// The permissions of the users of each end.
     pub users: [User; 2],
 }
 

@@ -49,7 +49,7 @@ fn start(role: &str) -> (Actor, Receiver<example::Futex>) {
     (Actor(child), receiver)
 }
 
-/// What a child process does; nothing in the process of the tests.
+/// The work of a child process; does nothing in the process of the tests.
 #[test]
 fn child() {
     let send = |numbers: std::ops::Range<u32>, sender: &mut strait_ring::Sender<_>| {

@@ -20,7 +20,7 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 
 const ROUNDS: usize = 9;
 
-/// What is measured: the bytes of a request, the requests in flight at a time, and the requests of a round.
+/// A row of the comparison: the bytes of a request, the requests in flight at a time, and the requests of a round.
 const CASES: [(usize, usize, usize); 3] = [(64, 1, 2_000), (64, 32, 5_000), (1 << 20, 1, 60)];
 
 /// A client of one of the services, over one of the transports.

@@ -139,7 +139,7 @@ async fn a_future_that_is_dropped_has_taken_nothing() {
             other.write_all(&[n]).await.unwrap()
         }
         let mut byte = [0];
-        // Whichever event comes first, the other future is dropped before it is complete.
+        // After the first of the two events, the other future is dropped before it is complete.
         tokio::select! {
             message = b.recv() => { assert_eq!(message.unwrap().bytes(), [n]); received += 1; }
             read = socket.read_exact(&mut byte) => { read.unwrap(); assert_eq!(byte, [n]); from_socket += 1; }

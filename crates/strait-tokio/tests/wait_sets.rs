@@ -47,7 +47,7 @@ async fn a_task_serves_channels_and_pipes_by_their_keys_beside_a_socket() {
                 other.write_all(b"x").await.unwrap();
                 under_way = true;
             }
-            // Whichever event comes first, the other future is dropped before it is complete.
+            // After the first of the two events, the other future is dropped before it is complete.
             tokio::select! {
                 count = set.wait(&mut events) => assert!(count.unwrap() > 0),
                 read = socket.read_exact(&mut byte) => { read.unwrap(); (under_way, from_socket) = (false, from_socket + 1); continue; }

@@ -1,5 +1,5 @@
-//! What typed messages cost beside the same bytes sent raw: `cargo run --release -p strait-typed --example
-//! typed_ratios`.
+//! The cost of typed messages in comparison with raw messages of the same bytes: `cargo run --release -p strait-typed
+//! --example typed_ratios`.
 //!
 //! First one thread sends a message and receives it, again and again, so that only the work is measured and no wake-up;
 //! times are processor times. Then two processes send each message back and forth; times are elapsed times of a round

@@ -1,4 +1,5 @@
-//! Whatever bytes arrive: an error, no panic, no more memory than the bytes justify, and the channel goes on.
+//! Any received bytes give a value or an error, without a panic and without more memory than the bytes justify, and the
+//! channel goes on.
 
 mod common;
 

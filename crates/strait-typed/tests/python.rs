@@ -64,6 +64,6 @@ fn python_reads_every_kind_of_field() {
     python.stdin.take().unwrap().write_all(message.bytes()).unwrap();
     let output = python.wait_with_output().unwrap();
     assert!(output.status.success());
-    // What Python has packed is read as the value again.
+    // The bytes packed by Python are read as the value again.
     assert_eq!(MsgPack::decode(&output.stdout), Ok(Everything::new()));
 }

@@ -247,7 +247,7 @@ fn canceling_and_signaling() {
         assert_eq!(zx_object_wait_async(event, port, round, SIGNALED, 0), ZX_OK);
         scope(|scope| {
             scope.spawn(|| assert_eq!(zx_object_signal(event, 0, SIGNALED), ZX_OK));
-            // Whichever call comes first: the wait or its packet existed, and is cancelled.
+            // In either order of the calls, the wait or its packet exists, and is cancelled.
             assert_eq!(zx_port_cancel_key(port, 0, round), ZX_OK);
         });
         assert_eq!(port_wait(port, 0).0, ZX_ERR_TIMED_OUT);

@@ -118,7 +118,7 @@ fn trim_gives_back_what_no_message_uses() {
     drop(view);
     assert!(trim() > 1 << 20);
     assert_eq!((pool_held(), trim()), (0, 0));
-    // What was given back is used again, and the messages arrive.
+    // The memory given back is used again, and the messages arrive.
     for mark in 0..3 {
         send_in_place(&near, &far, 2 << 20, mark);
     }

@@ -31,14 +31,14 @@ use crate::sys::shared::Shared;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::Side;
 
-/// What to measure.
+/// The task of a comparison: programs, forms, rows and placements.
 #[derive(Clone, Debug)]
 pub struct Contest {
     /// The programs.
     pub programs: Vec<Program>,
     /// How each library is used.
     pub forms: Vec<Form>,
-    /// What is measured.
+    /// The rows to measure.
     pub rows: Vec<Row>,
     /// Where the processes run.
     pub spots: Vec<Spot>,

@@ -19,9 +19,9 @@ pub struct Program {
     pub name: String,
     /// The name of the library in tables.
     pub title: String,
-    /// What the form *default* does.
+    /// A description of the form *default*.
     pub default: String,
-    /// What the form *tuned* does, if the library's documentation advises anything.
+    /// A description of the form *tuned*, if the library's documentation advises anything.
     pub tuned: Option<String>,
     path: PathBuf,
 }

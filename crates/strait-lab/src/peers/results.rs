@@ -1,4 +1,4 @@
-//! What the programs measured.
+//! The results of the programs.
 
 use serde::{Deserialize, Serialize};
 
@@ -84,11 +84,11 @@ pub struct Figure {
     pub program: String,
     /// The name of the library.
     pub title: String,
-    /// What the program does with the library.
+    /// A description of the program's use of the library.
     pub does: String,
     /// How the library is used.
     pub form: Form,
-    /// What is measured.
+    /// The measured row.
     pub row: Row,
     /// Where the processes run.
     pub spot: Spot,

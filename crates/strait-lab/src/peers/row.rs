@@ -102,7 +102,7 @@ impl FromStr for Spot {
     }
 }
 
-/// What is measured.
+/// A row: the kind of measurement, with the size of messages in bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "kebab-case")]
 pub enum Row {
@@ -116,9 +116,9 @@ pub enum Row {
     Stream(usize),
     /// Round trips of a request of 16 bytes with a descriptor.
     Descriptor,
-    /// What two connected processes use while nothing is sent.
+    /// The resources of two connected processes while nothing is sent.
     Idle,
-    /// When a client that waits for a reply notices a kill of the server.
+    /// The time until a client that waits for a reply notices a kill of the server.
     Death,
 }
 

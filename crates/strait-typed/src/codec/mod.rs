@@ -24,7 +24,7 @@ use strait::view::InPlace as View;
 
 use crate::output::Output;
 
-/// What a codec says of the type `T` in the first message of a channel.
+/// The identity of a codec for the type `T`, sent in the first message of a channel.
 pub trait Codec<T: ?Sized> {
     /// The number of the codec. Both ends of a channel must have the same codec. Codecs of other crates use numbers
     /// from 128 on.

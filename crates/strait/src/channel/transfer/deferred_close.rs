@@ -19,8 +19,8 @@ use crate::os::process::background;
 use crate::sync::unpoisoned;
 
 /// The pause of the deferred close before its first attempt after a shortage: 10 ms. The pause doubles with each
-/// attempt, up to 200 ms. What a dead peer left here is closed within a second after the shortage has ended, also if
-/// the first attempts after that close only a part.
+/// attempt, up to 200 ms. So once the shortage has ended, ends to a dead peer are closed within a second, even if the
+/// first attempts close only a part.
 const SOON: Duration = Duration::from_millis(10);
 const LATER: Duration = Duration::from_millis(200);
 
