@@ -15,7 +15,7 @@ use strait::{Channel, Deadline, Message};
 const ROUNDS: i64 = 20_000;
 const TURNS: usize = 201;
 
-/// Sends and receives messages whose length the compiler knows.
+/// Sends and receives messages of a length known to the compiler.
 fn rust(rounds: i64) -> i64 {
     let (a, b) = Channel::pair().expect("a channel");
     let mut message = Message::new();
@@ -28,7 +28,7 @@ fn rust(rounds: i64) -> i64 {
     i64::try_from(begin.elapsed().as_nanos()).expect("a short time")
 }
 
-/// Sends and receives messages whose length the compiler does not know, as in a library that is given a length.
+/// Sends and receives messages of a length unknown to the compiler, as in a library function with a length argument.
 fn rust_unknown(rounds: i64) -> i64 {
     let (a, b) = Channel::pair().expect("a channel");
     let mut message = Message::new();
@@ -41,7 +41,7 @@ fn rust_unknown(rounds: i64) -> i64 {
     i64::try_from(begin.elapsed().as_nanos()).expect("a short time")
 }
 
-/// Runs this number of rounds, and returns the time they took in nanoseconds.
+/// Runs the given number of rounds, and returns their time in nanoseconds.
 type Way = Box<dyn Fn(i64) -> i64>;
 
 type Measure = unsafe extern "C" fn(i64) -> i64;
@@ -50,7 +50,7 @@ type Measure = unsafe extern "C" fn(i64) -> i64;
 fn load(path: &Path, name: &str) -> Measure {
     let path = CString::new(path.as_os_str().as_bytes()).expect("a path");
     let name = CString::new(name).expect("a name");
-    // SAFETY: both arguments are texts. The library was built just now from calls.cpp, whose functions have this type.
+    // SAFETY: both arguments are texts. The library was just built from calls.cpp, whose functions have this type.
     unsafe {
         let library = libc::dlopen(path.as_ptr().cast::<c_char>(), libc::RTLD_NOW);
         assert!(!library.is_null(), "{path:?} cannot be loaded");
@@ -78,7 +78,7 @@ fn main() {
 
     let foreign = |name| {
         let measure = load(&calls, name);
-        // SAFETY: `load` has loaded the function, which has this type.
+        // SAFETY: the function was loaded by `load`, and has this type.
         move |rounds| unsafe { measure(rounds) }
     };
     let ways: [(&str, Way); 5] = [

@@ -9,9 +9,9 @@
 // * The frames lie in a few regions, which the camera makes once and gives to the other two processes. Each process maps
 //   each region once. From then on a message is the number of a region, so no frame is copied, and no frame costs a
 //   system call or a page fault.
-// * The process that has received a number owns the frame until it sends the number on. The processes trust each other to
-//   keep this: that is why they may use trusted().
-// * If one of the three processes dies, the other two learn that at once, and end.
+// * The process that has received a number owns the frame until it sends the number on. The processes trust each other
+//   in this respect: so they may use trusted().
+// * If one of the three processes dies, the other two are notified at once, and end.
 
 #include <strait/throwing.hpp>
 
@@ -29,7 +29,7 @@ namespace {
 
 constexpr std::size_t FRAMES = 4;
 
-// No frame takes longer than this on a machine that works; a stuck process ends with an error instead of a hang.
+// No frame takes so long on a working machine; a stuck process ends with an error instead of a hang.
 constexpr auto LIMIT = 60s;
 
 using Frames = std::vector<strait::SharedMapping>;
@@ -89,7 +89,7 @@ void filter() {
     }
 }
 
-// Checks that every frame comes, in order and as a whole.
+// Checks that every frame arrives, in order and whole.
 void screen() {
     const auto work = begin_work();
     for (std::uint64_t number = 0;; number++) {
@@ -169,7 +169,7 @@ int main(int argc, char **argv) {
             try {
                 role == "filter" ? filter() : screen();
             } catch (const strait::Exception &exception) {
-                // The neighbour has ended, and with it the work.
+                // The neighbour has ended, so the work has ended too.
                 if (exception.status() != STRAIT_PEER_CLOSED) {
                     throw;
                 }

@@ -1,4 +1,4 @@
-//! Checks of the arguments that C code gives.
+//! Checks of arguments from C code.
 
 use std::ffi::{CStr, OsStr, c_char};
 use std::os::unix::ffi::OsStrExt;
@@ -6,13 +6,13 @@ use std::path::Path;
 
 use crate::status::Failure;
 
-/// Returns the object to which `pointer` points.
+/// Returns the object at `pointer`.
 ///
 /// # Errors
 /// [`Failure::Invalid`] with the text `what` if `pointer` is `NULL`.
 ///
 /// # Safety
-/// `pointer` is `NULL`, or points to a `T` that stays during the function call.
+/// `pointer` is `NULL`, or points to a `T` that stays valid during the function call.
 pub(crate) unsafe fn reference<'a, T>(pointer: *const T, what: &'static str) -> Result<&'a T, Failure> {
     // SAFETY: the caller's promise.
     unsafe { pointer.as_ref() }.ok_or(Failure::Invalid(what))
@@ -70,7 +70,7 @@ impl<T> Place<T> {
 /// [`Failure::Invalid`] if `bytes` is `NULL` and `len` is not 0, or if `len` is more than memory can have.
 ///
 /// # Safety
-/// `bytes` points to `len` bytes that stay during the function call, or `len` is 0.
+/// `bytes` points to `len` bytes that stay valid during the function call, or `len` is 0.
 #[inline]
 pub(crate) unsafe fn bytes<'a>(bytes: *const u8, len: usize) -> Result<&'a [u8], Failure> {
     if len == 0 {
@@ -93,7 +93,7 @@ pub(crate) unsafe fn bytes<'a>(bytes: *const u8, len: usize) -> Result<&'a [u8],
 /// [`Failure::Invalid`] if `bytes` is `NULL` and `len` is not 0.
 ///
 /// # Safety
-/// `bytes` points to a buffer of `len` bytes that only this function call uses, or `len` is 0.
+/// `bytes` points to a buffer of `len` bytes for this function call alone, or `len` is 0.
 #[inline]
 pub(crate) unsafe fn buffer<'a>(bytes: *mut u8, len: usize) -> Result<&'a mut [u8], Failure> {
     if len == 0 {
@@ -114,7 +114,7 @@ pub(crate) unsafe fn buffer<'a>(bytes: *mut u8, len: usize) -> Result<&'a mut [u
 /// [`Failure::Invalid`] with the text `what` if `first` is `NULL` or not aligned, or `count` is more than `most`.
 ///
 /// # Safety
-/// `first` points to `count` elements that stay during the function call, or `count` is 0.
+/// `first` points to `count` elements that stay valid during the function call, or `count` is 0.
 pub(crate) unsafe fn array<'a, T>(
     first: *const T,
     count: usize,
@@ -134,7 +134,7 @@ pub(crate) unsafe fn array<'a, T>(
 /// Returns the text at `text`; `None` if the pointer is `NULL`.
 ///
 /// # Safety
-/// `text` is `NULL`, or points to a text that ends with a zero.
+/// `text` is `NULL`, or points to a text with a zero at the end.
 pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
     // SAFETY: the caller's promise.
     (!text.is_null()).then(|| unsafe { CStr::from_ptr(text) })
@@ -143,7 +143,7 @@ pub(crate) unsafe fn text<'a>(text: *const c_char) -> Option<&'a CStr> {
 /// Returns the path at `path`; `None` if the pointer is `NULL`.
 ///
 /// # Safety
-/// `path` is `NULL`, or points to a text that ends with a zero.
+/// `path` is `NULL`, or points to a text with a zero at the end.
 pub(crate) unsafe fn path<'a>(path: *const c_char) -> Option<&'a Path> {
     // SAFETY: the caller's promise.
     unsafe { text(path) }.map(|path| Path::new(OsStr::from_bytes(path.to_bytes())))

@@ -20,7 +20,7 @@ pub struct strait_call_end {
     end: CallEnd,
 }
 
-/// The object that replies to one request. One thread at a time uses a replier.
+/// The object for the reply to one request, used by one thread at a time.
 #[derive(Debug)]
 pub struct strait_replier {
     replier: Replier,
@@ -47,7 +47,7 @@ pub unsafe extern "C" fn strait_call_end_over(
             args::reference(channel, "channel is NULL")?;
             out
         };
-        // SAFETY: the caller has a reference, and gives it up.
+        // SAFETY: the caller gives up a reference.
         let taken = unsafe {
             let taken = channel::take_out(channel, ptr::null())?;
             channel::release(channel);
@@ -63,7 +63,7 @@ pub unsafe extern "C" fn strait_call_end_over(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_call_end_free(end: *mut strait_call_end) {
     if !end.is_null() {
-        // SAFETY: the object came from `strait_call_end_over`, and the caller gives it up.
+        // SAFETY: `strait_call_end_over` made the object, and the caller gives the object up.
         call_or((), || drop(unsafe { Box::from_raw(end) }));
     }
 }
@@ -114,8 +114,8 @@ pub unsafe extern "C" fn strait_call(
 
 /// Receives the next request of the other end; waits for it until the deadline.
 ///
-/// `request` receives the request; its previous contents are lost in any case. `replier` receives the object that
-/// replies to the request, which the caller owns, or `NULL` on failure.
+/// `request` receives the request; the previous contents are lost in any case. `replier` receives the object for the
+/// reply, or `NULL` on failure; the caller owns the object.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_call_next(
     end: *const strait_call_end,
@@ -187,7 +187,7 @@ pub unsafe extern "C" fn strait_replier_reply(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_replier_free(replier: *mut strait_replier) {
     if !replier.is_null() {
-        // SAFETY: the object came from `strait_call_next`, and the caller gives it up.
+        // SAFETY: `strait_call_next` made the object, and the caller gives the object up.
         call_or((), || drop(unsafe { Box::from_raw(replier) }));
     }
 }

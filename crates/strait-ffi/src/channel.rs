@@ -50,16 +50,16 @@ pub struct strait_channel {
     state: AtomicU32,
     /// The number of references not released yet, including the references of pins. The last release frees this object.
     references: AtomicU32,
-    /// Number of users that stay until C code frees them: views and reservations.
+    /// Number of uses that last until C code frees an object: views and reservations.
     held: AtomicU32,
-    /// Whether `channel` was dropped. Set once, by the thread that drops it.
+    /// Whether `channel` was dropped. Set once, by the dropping thread.
     taken: AtomicBool,
-    /// The end. Absent while the state says `MOVED` and the thread that sends the end has taken it out.
+    /// The end. Absent while the state is `MOVED` and a sending thread has taken the end out.
     channel: UnsafeCell<ManuallyDrop<Channel>>,
 }
 
 impl strait_channel {
-    /// Returns a new object for C code that owns `channel`, with one reference.
+    /// Returns a new object with `channel` and one reference, for C code.
     pub(crate) fn give(channel: Channel) -> *mut Self {
         Box::into_raw(Box::new(Self {
             state: AtomicU32::new(0),
@@ -70,7 +70,7 @@ impl strait_channel {
         }))
     }
 
-    /// Starts a use of the end by one function call.
+    /// Starts a use of the end by a function call.
     ///
     /// # Errors
     /// [`Failure::Closed`] and [`Failure::Moved`] if the end is not there any more.
@@ -100,7 +100,7 @@ impl strait_channel {
     /// Ends one counted use. The last user of a closed end drops the end.
     fn leave(&self) {
         let before = self.state.fetch_sub(1, Ordering::AcqRel);
-        // An end that has moved cannot be dropped here. If a thread puts the end back, that thread drops it.
+        // A moved end cannot be dropped here. A thread that puts the end back drops the end.
         if before & (CLOSED | MOVED) == CLOSED && before & USERS == 1 {
             self.drop_channel();
         }
@@ -110,14 +110,14 @@ impl strait_channel {
     /// is closed, or the last reference was released.
     fn drop_channel(&self) {
         if !self.taken.swap(true, Ordering::AcqRel) {
-            // SAFETY: `taken` said that the end is there, and only this thread has set `taken`. The end has no user,
-            // and gets none, because its state is closed.
+            // SAFETY: by `taken` the end is present, and only this thread has set `taken`. The end has no user, and
+            // gets none, because the state is closed.
             unsafe { ManuallyDrop::drop(&mut *self.channel.get()) };
         }
     }
 
-    /// Returns the failure of a function call on this end. An interrupted wait means that the end was closed or moved;
-    /// the state word says which.
+    /// Returns the failure of a function call on this end. For an interrupted wait, the state word says whether the end
+    /// was closed or moved.
     pub(crate) fn failure(&self, error: Error) -> Failure {
         match error {
             Error::Interrupted if self.state.load(Ordering::Acquire) & CLOSED == 0 => Failure::Moved,
@@ -131,7 +131,8 @@ impl strait_channel {
     /// Returns `false` if the users cannot all leave: a view or a reservation is held, or another thread is sending the
     /// end `over` which this end is to be sent, so that each thread would wait for the other.
     fn drive_out(&self, over: Option<&Self>) -> bool {
-        // SAFETY: the end is there: only this thread, which has set `MOVED`, takes the end out, and no thread drops it.
+        // SAFETY: the end is present: only this thread, which has set `MOVED`, takes the end out, and no thread drops
+        // the end.
         let interrupter = unsafe { &*self.channel.get() }.interrupter();
         interrupter.interrupt();
         let mut looks = 0;
@@ -158,13 +159,13 @@ impl strait_channel {
     /// Clears `MOVED`, as the end was not sent. If another thread has closed the end meanwhile, interrupts the waits on
     /// it.
     fn unmark_moved(&self) {
-        // This thread counts as a user, so that the end is there meanwhile.
+        // Counts this thread as a user, so that the end stays present.
         self.state.fetch_add(1, Ordering::AcqRel);
         let before = self.state.fetch_and(!MOVED, Ordering::AcqRel);
         if before & CLOSED != 0 {
-            // Another thread has closed the end meanwhile, and has left it to this thread to interrupt the waits.
-            // SAFETY: the end is there: no thread has taken it out, or it was put back, and this thread counts as a
-            // user.
+            // Another thread has closed the end meanwhile, and has left the interruption of the waits to this thread.
+            // SAFETY: the end is present: no thread has taken the end out, or the end was put back; and this thread
+            // counts as a user.
             unsafe { &*self.channel.get() }.interrupter().interrupt();
         }
         self.leave();
@@ -181,10 +182,10 @@ impl strait_channel {
         }
     }
 
-    /// Marks the end as closed when other threads may be in function calls on it, and interrupts the waits of those
-    /// threads.
+    /// Marks the end as closed when other threads may be in function calls on the end, and interrupts the waits of the
+    /// other threads.
     fn close_shared(&self) {
-        // This thread counts as a user, so that the end is there until the waits are interrupted.
+        // Counts this thread as a user, so that the end stays present until the waits are interrupted.
         self.state.fetch_add(1, Ordering::AcqRel);
         let before = self.state.fetch_or(CLOSED, Ordering::AcqRel);
         if before & (CLOSED | MOVED) == 0 {
@@ -195,7 +196,7 @@ impl strait_channel {
     }
 }
 
-/// A use of an end by one function call. The end is there until this guard is dropped.
+/// A use of an end by a function call. The end stays present until the guard is dropped.
 pub(crate) struct Using<'a> {
     shell: &'a strait_channel,
     is_counted: bool,
@@ -205,8 +206,8 @@ impl Using<'_> {
     /// Returns the end.
     #[inline]
     pub(crate) fn channel(&self) -> &Channel {
-        // SAFETY: the end is there. Either this use is counted, or there is one reference only, and its owner is in
-        // this call.
+        // SAFETY: the end is present. Either this use is counted, or there is a single reference, and the owner of the
+        // reference is in this call.
         unsafe { &*self.shell.channel.get() }
     }
 
@@ -220,7 +221,7 @@ impl Using<'_> {
         self.shell.failure(error)
     }
 
-    /// Turns this use into a pin, which may outlive the function call.
+    /// Turns the use into a pin, which may outlive the function call.
     pub(crate) fn pin(self) -> Pin {
         if !self.is_counted {
             self.shell.state.fetch_add(1, Ordering::AcqRel);
@@ -290,7 +291,7 @@ impl Drop for Pin {
 /// Releases a reference. The last release closes the end and frees its object.
 ///
 /// # Safety
-/// The caller has a reference, and does not use it after this call.
+/// The caller has a reference, and does not use the reference after this call.
 pub(crate) unsafe fn release(shell: *mut strait_channel) {
     // SAFETY: the caller has a reference.
     if unsafe { &*shell }.references.fetch_sub(1, Ordering::AcqRel) == 1 {
@@ -340,7 +341,7 @@ pub(crate) unsafe fn take_out(shell: *mut strait_channel, over: *const strait_ch
     Ok(unsafe { ManuallyDrop::take(&mut *shell.channel.get()) })
 }
 
-/// Puts an end that was not sent back into its object.
+/// Puts an unsent end back into its object.
 ///
 /// # Safety
 /// The caller has a reference, and has taken `channel` out of this object.
@@ -352,7 +353,7 @@ pub(crate) unsafe fn put_back(shell: *mut strait_channel, channel: Channel) {
     shell.unmark_moved();
 }
 
-/// Returns the object to which C code points.
+/// Returns the object at a pointer from C code.
 ///
 /// # Errors
 /// [`Failure::Invalid`] if `channel` is `NULL`.
@@ -364,7 +365,7 @@ pub(crate) unsafe fn shell<'a>(channel: *const strait_channel) -> Result<&'a str
     unsafe { args::reference(channel, "channel is NULL") }
 }
 
-/// Starts a use of the end to which C code points.
+/// Starts a use of the end at a pointer from C code.
 ///
 /// # Errors
 /// [`Failure::Invalid`] if `channel` is `NULL`; [`Failure::Closed`] and [`Failure::Moved`] if the end is not there.
@@ -377,7 +378,7 @@ pub(crate) unsafe fn enter<'a>(channel: *const strait_channel) -> Result<Using<'
     unsafe { shell(channel) }?.enter()
 }
 
-/// Makes a channel with both ends in this process. It uses no descriptor and no shared memory.
+/// Makes a channel with both ends in this process, without a descriptor or shared memory.
 ///
 /// `options` apply to both ends; `NULL` means the defaults. `a` and `b` receive the ends, which the caller owns, or
 /// `NULL` on failure. Does not block.
@@ -463,7 +464,7 @@ pub unsafe extern "C" fn strait_channel_ref(channel: *mut strait_channel) -> *mu
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_unref(channel: *mut strait_channel) {
     if !channel.is_null() {
-        // SAFETY: the caller gives up its reference.
+        // SAFETY: the caller gives up the reference.
         call_or((), || unsafe { release(channel) });
     }
 }
@@ -479,7 +480,7 @@ pub unsafe extern "C" fn strait_channel_close(channel: *mut strait_channel) {
     // SAFETY: the pointer is `NULL`, or a reference of the caller's.
     if let Some(shell) = unsafe { channel.as_ref() } {
         call_or((), || shell.close());
-        // SAFETY: the caller gives up its reference.
+        // SAFETY: the caller gives up the reference.
         call_or((), || unsafe { release(channel) });
     }
 }
@@ -495,7 +496,7 @@ pub unsafe extern "C" fn strait_channel_close_with(channel: *mut strait_channel,
                 using.channel().set_close_reason(reason);
             }
         });
-        // SAFETY: the caller gives up its reference.
+        // SAFETY: the caller gives up the reference.
         unsafe { strait_channel_close(channel) }
     }
 }
@@ -562,9 +563,9 @@ pub unsafe extern "C" fn strait_channel_disconnect(channel: *const strait_channe
     })
 }
 
-/// Moves the channel into memory that only this process and the process of the other end have. Use it for an end that
-/// was sent here by a process that is not trusted. No message is lost or reordered, and the other end notices nothing.
-/// Waits until the deadline.
+/// Moves the channel into new memory, private to this process and the process of the other end. Use this function for
+/// an end that an untrusted process has sent. No message is lost or reordered, and the other end notices nothing. Waits
+/// until the deadline.
 ///
 /// Fails with `STRAIT_WOULD_BLOCK` or `STRAIT_TIMED_OUT` while the other end is being sent to another process, or while
 /// the other process has not opened its side. Then the channel is unchanged.

@@ -16,7 +16,7 @@ pub const STRAIT_NOW: strait_deadline = 0;
 /// Block without a time limit.
 pub const STRAIT_NEVER: strait_deadline = 0x7fff_ffff_ffff_ffff;
 
-/// One moment by both clocks, read once, so that converting a deadline reads no clock.
+/// A moment by both clocks, read once, so that converting a deadline reads no clock.
 struct Epoch {
     instant: Instant,
     monotonic: i64,
@@ -25,12 +25,12 @@ struct Epoch {
 /// Returns the time of `CLOCK_MONOTONIC` in nanoseconds.
 fn monotonic() -> i64 {
     let mut now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    // SAFETY: the call writes one timespec, to valid memory. Every Linux has this clock.
+    // SAFETY: the call writes one timespec to valid memory. Every Linux has `CLOCK_MONOTONIC`.
     unsafe { libc::clock_gettime(libc::CLOCK_MONOTONIC, &mut now) };
     now.tv_sec.saturating_mul(1_000_000_000).saturating_add(now.tv_nsec)
 }
 
-/// Returns the moment at which this process first converted a deadline.
+/// Returns the moment of the first conversion of a deadline in this process.
 fn epoch() -> &'static Epoch {
     static EPOCH: PerProcess<OnceLock<Epoch>> = PerProcess::new(OnceLock::new);
     EPOCH.get().get_or_init(|| Epoch { instant: Instant::now(), monotonic: monotonic() })
@@ -55,12 +55,12 @@ fn at_instant(at: i64) -> Deadline {
     epoch.instant.checked_add(ahead).map_or(Deadline::NEVER, Deadline::from)
 }
 
-/// Returns the deadline that is `nanoseconds` from now. A negative number gives a deadline that has passed; a number
-/// that is too large gives a deadline that never passes.
+/// Returns the deadline in `nanoseconds` from now. For a negative number the deadline has passed; for a number above
+/// the range the deadline never passes.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_after(nanoseconds: i64) -> strait_deadline {
     let at = monotonic().saturating_add(nanoseconds);
-    // 0 would mean `STRAIT_NOW`; -1 is a deadline that has passed.
+    // 0 would mean `STRAIT_NOW`; the deadline -1 has passed.
     if at == STRAIT_NOW { -1 } else { at }
 }
 

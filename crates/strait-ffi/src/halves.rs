@@ -1,4 +1,4 @@
-//! The halves of an end: a sender and a receiver that each belong to one thread.
+//! The halves of an end, a sender and a receiver, each for one thread at a time.
 
 use std::ffi::c_void;
 use std::ptr::{self, NonNull};
@@ -17,7 +17,7 @@ use crate::send::{Sends, send_all, send_parts, strait_outgoing};
 use crate::status::{Failure, call, call_or, strait_status};
 use crate::wait_set::{mode, set, strait_mode, strait_wait_set};
 
-/// The sending half of an end, which belongs to one thread at a time: see `strait_channel_split`.
+/// The sending half of an end, for one thread at a time: see `strait_channel_split`.
 #[derive(Debug)]
 pub struct strait_sender(Sender, Loan);
 
@@ -36,8 +36,8 @@ pub(crate) struct Lender(NonNull<strait_sender>);
 
 impl Drop for Lender {
     fn drop(&mut self) {
-        // SAFETY: a sender that is lent is not freed. One thread at a time uses the sender and its reservation, as the
-        // header requires.
+        // SAFETY: a lent sender is not freed. One thread at a time uses the sender and the reservation, as required by
+        // the header.
         unsafe {
             let loan = &mut (*self.0.as_ptr()).1;
             loan.lent = false;
@@ -48,7 +48,7 @@ impl Drop for Lender {
     }
 }
 
-/// Returns the sender to which C code points, for a call that uses it.
+/// Returns the sender at a pointer from C code, for use in a call.
 ///
 /// # Errors
 /// [`Failure::Invalid`] if `sender` is `NULL`; [`Failure::InUse`] while a reservation is held.
@@ -72,8 +72,8 @@ unsafe fn lend<T>(
     sender: *mut strait_sender,
     reserve: impl FnOnce(&'static mut Sender) -> Result<T, Error>,
 ) -> Result<(T, Lender), Failure> {
-    // SAFETY: the caller's promise. While the sender is lent, no call uses it and it is not freed, so it outlives the
-    // reservation.
+    // SAFETY: the caller's promise. While the sender is lent, no call uses or frees the sender, so the sender outlives
+    // the reservation.
     let strait_sender(half, loan) = unsafe { sending::<'static>(sender) }?;
     let reserved = reserve(half)?;
     loan.lent = true;
@@ -124,7 +124,7 @@ pub unsafe extern "C" fn strait_sender_reserve_sealed(
     })
 }
 
-/// The receiving half of an end, which belongs to one thread at a time: see `strait_channel_split`.
+/// The receiving half of an end, for one thread at a time: see `strait_channel_split`.
 #[derive(Debug)]
 pub struct strait_receiver(Receiver);
 
@@ -153,7 +153,7 @@ impl Sends for &mut strait_sender {
 const NO_SENDER: &str = "sender is NULL";
 const NO_RECEIVER: &str = "receiver is NULL";
 
-/// Returns the half to which C code points.
+/// Returns the half at a pointer from C code.
 ///
 /// # Errors
 /// [`Failure::Invalid`] with the text `what` if `half` is `NULL`.
@@ -165,8 +165,8 @@ unsafe fn half<'a, T>(half: *mut T, what: &'static str) -> Result<&'a mut T, Fai
     unsafe { half.as_mut() }.ok_or(Failure::Invalid(what))
 }
 
-/// Splits an end into a sender and a receiver, for two threads of which one only sends and the other only receives. One
-/// thread at a time uses a half, so its calls need no lock: they are faster than those of an end.
+/// Splits an end into a sender and a receiver, for two threads: one only sends, the other only receives. Calls on a
+/// half need no lock, because only one thread at a time uses the half. So the calls are faster than on an end.
 ///
 /// If the function succeeds, it takes this reference to the end; other references fail with `STRAIT_MOVED` from then
 /// on. `sender` and `receiver` receive the halves, which the caller owns, or `NULL` on failure. The end is closed when
@@ -189,7 +189,7 @@ pub unsafe extern "C" fn strait_channel_split(
             channel::shell(channel)?;
             channel::take_out(channel, ptr::null())?
         };
-        // SAFETY: the reference was the caller's, who gives it up.
+        // SAFETY: the caller gives up the reference.
         unsafe { channel::release(channel) };
         let (sending, receiving) = end.split();
         *sender = Box::into_raw(Box::new(strait_sender(sending, Loan::default())));
@@ -215,7 +215,7 @@ pub unsafe extern "C" fn strait_sender_join(
             half(receiver, NO_RECEIVER)?;
             channel
         };
-        // SAFETY: both objects came from boxes of `strait_channel_split`, and the caller gives them up unless this
+        // SAFETY: `strait_channel_split` made both objects as boxes, and the caller gives both up unless this function
         // fails.
         let (mut sending, mut receiving) = unsafe { (Box::from_raw(sender), Box::from_raw(receiver)) };
         match sending.0.join(receiving.0) {
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn strait_sender_join(
                 Ok(())
             }
             Err(halves) => {
-                // The objects stay at the addresses that the caller has.
+                // The objects keep the addresses known to the caller.
                 (sending.0, receiving.0) = halves;
                 let _ = (Box::into_raw(sending), Box::into_raw(receiving));
                 Err(Failure::Invalid("the sender and the receiver belong to different ends"))
@@ -340,8 +340,8 @@ pub unsafe extern "C" fn strait_receiver_recv_many(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_sender_free(sender: *mut strait_sender) {
     if !sender.is_null() {
-        // SAFETY: the object came from `strait_channel_split`, and the caller gives it up. If it is lent, the end of
-        // the borrow frees it.
+        // SAFETY: `strait_channel_split` made the object, and the caller gives the object up. If the object is lent,
+        // the end of the borrow frees the object.
         call_or((), || unsafe {
             match &mut (*sender).1 {
                 loan if loan.lent => loan.freed = true,
@@ -355,7 +355,7 @@ pub unsafe extern "C" fn strait_sender_free(sender: *mut strait_sender) {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_receiver_free(receiver: *mut strait_receiver) {
     if !receiver.is_null() {
-        // SAFETY: the object came from `strait_channel_split`, and the caller gives it up.
+        // SAFETY: `strait_channel_split` made the object, and the caller gives the object up.
         call_or((), || drop(unsafe { Box::from_raw(receiver) }));
     }
 }
@@ -439,9 +439,8 @@ pub unsafe extern "C" fn strait_wait_set_modify_sender(
     })
 }
 
-/// Arms a sender of the set for one event: that the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread
-/// may succeed now, as `strait_wait_set_await_room` does for an end. `strait_wait_set_modify_sender` ends the wait for
-/// room.
+/// Arms a sender of the set for one event: the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread may
+/// succeed now. Like `strait_wait_set_await_room` for an end. `strait_wait_set_modify_sender` ends the wait for room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_await_room_sender(
     set: *const strait_wait_set,

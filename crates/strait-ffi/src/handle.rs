@@ -27,8 +27,8 @@ pub const STRAIT_HANDLE_REGION: strait_handle_kind = 3;
 pub const STRAIT_HANDLE_PRODUCER: strait_handle_kind = 4;
 /// The handle is the reading end of a data pipe: `object` is a `strait_consumer *`.
 pub const STRAIT_HANDLE_CONSUMER: strait_handle_kind = 5;
-/// The handle came from a newer library and has no kind in this version. It can be sent on, or closed with
-/// `strait_handle_close`.
+/// A handle of a kind unknown to this version: the sender has a newer library. The handle can be sent on, or closed
+/// with `strait_handle_close`.
 pub const STRAIT_HANDLE_OTHER: strait_handle_kind = 255;
 
 /// An object that a message can carry: a file descriptor, an end of a channel or of a data pipe, or a region.
@@ -39,7 +39,7 @@ pub const STRAIT_HANDLE_OTHER: strait_handle_kind = 255;
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_handle {
-    /// The kind: one of `STRAIT_HANDLE_*`.
+    /// The kind, `STRAIT_HANDLE_*`.
     pub kind: strait_handle_kind,
     /// The file descriptor, if the handle is a file descriptor; otherwise -1.
     pub fd: c_int,
@@ -51,7 +51,7 @@ impl strait_handle {
     /// The empty handle.
     pub(crate) const NONE: Self = Self { kind: STRAIT_HANDLE_NONE, fd: -1, object: std::ptr::null_mut() };
 
-    /// Converts a handle of the Rust library to one that C code owns.
+    /// Converts a handle of the Rust library to a handle owned by C code.
     pub(crate) fn give(handle: Handle) -> Self {
         match handle {
             Handle::Fd(fd) => Self { kind: STRAIT_HANDLE_FD, fd: fd.into_raw_fd(), object: std::ptr::null_mut() },
@@ -72,21 +72,21 @@ impl strait_handle {
     }
 }
 
-/// Handles of C code that are about to be sent over the end `over`. C code owns them until [`Self::sent`].
+/// Handles of C code for a message over the end `over`. C code owns the handles until [`Self::sent`].
 pub(crate) struct Lent<'a> {
     theirs: &'a mut [strait_handle],
     over: *const strait_channel,
 }
 
 impl<'a> Lent<'a> {
-    /// Checks the handles that a function was given.
+    /// Checks the handles given to a function.
     ///
     /// # Errors
     /// [`Failure::BadHandle`] if a handle is empty, invalid or given twice. [`Failure::OwnChannel`] if a handle is the
     /// end `over`. [`Failure::TooManyHandles`] if there are more than [`MAX_HANDLES`].
     ///
     /// # Safety
-    /// `handles` points to `count` handles that only this function call uses, or `count` is 0.
+    /// `handles` points to `count` handles for this function call alone, or `count` is 0.
     pub(crate) unsafe fn new(
         handles: *mut strait_handle,
         count: usize,
@@ -101,7 +101,7 @@ impl<'a> Lent<'a> {
         if count > MAX_HANDLES {
             return Err(Failure::TooManyHandles(count));
         }
-        // SAFETY: the caller promises `count` handles, used only by this function call.
+        // SAFETY: the caller promises `count` handles, for this function call alone.
         let theirs = unsafe { std::slice::from_raw_parts_mut(handles, count) };
         for (place, handle) in theirs.iter().enumerate() {
             let before = &theirs[..place];
@@ -183,8 +183,8 @@ impl<'a> Lent<'a> {
         Ok(taken)
     }
 
-    /// Puts objects that were not sent back into the first `taken` handles, in the order in which they were taken. The
-    /// caller sees no change, except that a handle becomes empty if its object is not among `handles`.
+    /// Puts unsent objects back into the first `taken` handles, in the order of taking. The caller sees no change,
+    /// except that a handle without an object in `handles` becomes empty.
     pub(crate) fn give_back(&mut self, handles: Vec<Handle>, taken: usize) {
         let mut handles = handles.into_iter().peekable();
         for place in &mut self.theirs[..taken] {
@@ -200,10 +200,10 @@ impl<'a> Lent<'a> {
                 Some(Handle::Fd(fd)) => {
                     let _ = fd.into_raw_fd();
                 }
-                // SAFETY: the end was taken out of this object just now.
+                // SAFETY: the end was just taken out of the object.
                 Some(Handle::Channel(channel)) => unsafe { channel::put_back(place.object.cast(), channel) },
                 Some(Handle::Region(_)) => {}
-                // SAFETY: the end was taken out of this object just now.
+                // SAFETY: the end was just taken out of the object.
                 Some(Handle::Producer(end)) => unsafe { &*place.object.cast::<strait_producer>() }.put_back(end),
                 // SAFETY: the handle owned the object.
                 Some(Handle::Consumer(end)) => unsafe { &*place.object.cast::<strait_consumer>() }.put_back(end),
@@ -213,7 +213,7 @@ impl<'a> Lent<'a> {
         }
     }
 
-    /// Empties a handle whose object was sent or lost, and releases what the handle still owned.
+    /// Empties a handle whose object was sent or lost, and releases the rest of the handle.
     fn gone(handle: &mut strait_handle) {
         match handle.kind {
             // SAFETY: the handle owned a reference to the end.
@@ -229,13 +229,13 @@ impl<'a> Lent<'a> {
         *handle = strait_handle::NONE;
     }
 
-    /// Empties all handles, because the message with their objects was sent.
+    /// Empties all handles after the message with the objects was sent.
     pub(crate) fn sent(self) {
         self.theirs.iter_mut().for_each(Self::gone);
     }
 }
 
-/// Returns a handle that owns the file descriptor `fd` from now on.
+/// Returns a handle with the file descriptor `fd`, owned by the handle from now on.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_handle_from_fd(fd: c_int) -> strait_handle {
     strait_handle { kind: STRAIT_HANDLE_FD, fd, object: std::ptr::null_mut() }
@@ -247,7 +247,7 @@ pub extern "C" fn strait_handle_from_channel(channel: *mut strait_channel) -> st
     strait_handle { kind: STRAIT_HANDLE_CHANNEL, fd: -1, object: channel.cast() }
 }
 
-/// Returns a handle that owns the region from now on.
+/// Returns a handle with the region, owned by the handle from now on.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_handle_from_region(region: *mut strait_region) -> strait_handle {
     strait_handle { kind: STRAIT_HANDLE_REGION, fd: -1, object: region.cast() }

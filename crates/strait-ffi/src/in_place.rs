@@ -1,5 +1,4 @@
-//! Messages without a copy: filled in the memory where the peer reads them, and read in the memory where the peer wrote
-//! them.
+//! Messages without a copy: filled in the memory where the peer will read, and read in the memory where the peer wrote.
 
 use std::ffi::c_void;
 use std::ptr;
@@ -21,7 +20,7 @@ use crate::status::{Failure, call, call_or, strait_status};
 #[derive(Debug)]
 pub struct strait_reservation {
     room: Room,
-    /// The borrow of the sender that made the reservation; `None` for that of an end. Dropped after the room.
+    /// The borrow of the sender with the reservation; `None` for a reservation of an end. Dropped after the room.
     lender: Option<Lender>,
 }
 
@@ -54,7 +53,7 @@ enum Room {
     Sealed { room: SealedReservation<'static, Pin>, deadline: strait_deadline },
     /// Room in the ring or in the pool, over a sender.
     Lent(Reservation<'static>),
-    /// Fresh memory that is sealed when sent over a sender.
+    /// Fresh memory, sealed when sent over a sender.
     LentSealed { room: SealedReservation<'static>, deadline: strait_deadline },
 }
 
@@ -68,7 +67,7 @@ impl Room {
         }
     }
 
-    /// Returns the memory and its length in bytes.
+    /// Returns the memory and the length in bytes.
     fn memory(&mut self) -> (*mut c_void, usize) {
         match self {
             Self::Warm(room) => (room.as_uninit_mut().as_mut_ptr().cast(), room.len()),
@@ -116,8 +115,9 @@ impl Room {
 /// Makes room for a message of `len` bytes, to be filled in place and sent without a copy. Waits for room until the
 /// deadline, which also applies to `strait_reservation_commit`.
 ///
-/// `reservation` receives the reservation, which the caller owns, or `NULL` on failure. Bytes that are never written
-/// reach the peer with the content that the memory had: zeroes, or bytes of earlier messages to this peer.
+/// `reservation` receives the reservation, or `NULL` on failure; the caller owns the reservation. If the caller leaves
+/// bytes unwritten, the peer reads the previous content of the memory: zeroes, or bytes of earlier messages to the same
+/// peer.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_reserve(
     channel: *const strait_channel,
@@ -142,9 +142,9 @@ pub unsafe extern "C" fn strait_reserve(
 /// message, and the receiver can read it in place without trusting this process (`strait_view_is_sealed`). The bytes
 /// are zeroes at first.
 ///
-/// `reservation` receives the reservation, which the caller owns, or `NULL` on failure. The deadline applies to
-/// `strait_reservation_commit`. Costs fresh pages for each message: use this function for receivers that have to check
-/// the message and must not copy it.
+/// `reservation` receives the reservation, or `NULL` on failure; the caller owns the reservation. The deadline applies
+/// to `strait_reservation_commit`. Costs fresh pages for each message: use this function for receivers that have to
+/// check the message and must not copy the bytes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_reserve_sealed(
     channel: *const strait_channel,
@@ -197,7 +197,7 @@ pub unsafe extern "C" fn strait_reservation_commit(
         if reservation.is_null() {
             return Err(Failure::Invalid("reservation is NULL"));
         }
-        // SAFETY: the object came from `strait_reserve`, and the caller gives it up.
+        // SAFETY: `strait_reserve` made the object, and the caller gives the object up.
         let strait_reservation { mut room, lender: _lender } = *unsafe { Box::from_raw(reservation) };
         // SAFETY: the header requires both pointers to be valid.
         let mut lent = unsafe { Lent::new(handles, handle_count, room.shell()) }?;
@@ -224,7 +224,7 @@ pub unsafe extern "C" fn strait_reservation_commit(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_reservation_cancel(reservation: *mut strait_reservation) {
     if !reservation.is_null() {
-        // SAFETY: the object came from `strait_reserve`, and the caller gives it up.
+        // SAFETY: `strait_reserve` made the object, and the caller gives the object up.
         call_or((), || drop(unsafe { Box::from_raw(reservation) }));
     }
 }
@@ -240,8 +240,8 @@ pub struct strait_view {
 /// Receives the next message without copying it, to be read in the memory where the peer wrote it; waits for the
 /// message until the deadline.
 ///
-/// `view` receives the message, which the caller owns, or `NULL` on failure. Free the view soon, since it occupies the
-/// sender's room.
+/// `view` receives the message, or `NULL` on failure; the caller owns the view. Free the view soon, since the message
+/// occupies the sender's room.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_recv_in_place(
     channel: *const strait_channel,
@@ -274,7 +274,7 @@ pub unsafe extern "C" fn strait_view_data(view: *const strait_view) -> *const c_
     unsafe { view.as_ref() }.map_or(ptr::null(), |view| call_or(ptr::null(), || view.view.as_ptr().cast()))
 }
 
-/// Returns whether the sender has sealed the bytes, so that no process can change them any more.
+/// Returns whether the bytes are sealed: no process can change the bytes any more.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_view_is_sealed(view: *const strait_view) -> bool {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
@@ -320,8 +320,8 @@ pub unsafe extern "C" fn strait_view_take_handles(
     })
 }
 
-/// Forwards the message with its handles over another channel without reading it; waits for room until the deadline.
-/// For a large message that is not sealed, this saves one of the two copies that `strait_forward` makes.
+/// Forwards the message with its handles over another channel without reading the bytes; waits for room until the
+/// deadline. For a large message that is not sealed, `strait_forward` makes two copies, and this function one.
 ///
 /// If the function succeeds, the handles are gone. The view stays; free it to make room for the sender. If the function
 /// fails, the view is as it was. The bytes seen in the view are certain to be the bytes sent only if the message is
@@ -341,11 +341,11 @@ pub unsafe extern "C" fn strait_view_forward(
     })
 }
 
-/// Frees a view, which makes room for the sender, and closes the handles that were not taken. Ignores `NULL`.
+/// Frees a view, which makes room for the sender, and closes the handles still in the message. Ignores `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_view_free(view: *mut strait_view) {
     if !view.is_null() {
-        // SAFETY: the object came from `strait_recv_in_place`, and the caller gives it up.
+        // SAFETY: `strait_recv_in_place` made the object, and the caller gives the object up.
         call_or((), || drop(unsafe { Box::from_raw(view) }));
     }
 }

@@ -5,14 +5,14 @@
 //! each function describes the function in the terms of C. A test fails while the header is out of date. How to build
 //! and use the library is in `docs/reference/c-and-cpp.md`.
 //!
-//! * No panic leaves a function: [`status`] catches it.
-//! * Several threads may use one end of a channel, and any of them may close or send the end: see [`channel`].
+//! * No panic leaves a function: [`status`] catches panics.
+//! * Several threads may use one end of a channel, and any thread may close or send the end: see [`channel`].
 //! * If a function fails, the caller still owns the arguments: see [`handle`].
 
-// The types have the names that C code uses.
+// The types have the names used by C code.
 #![allow(non_camel_case_types)]
-// The header says for each function which side owns each object, which arguments may be `NULL`, and which threads may
-// call the function.
+// The header says for each function the owner of each object, the arguments that may be `NULL`, and the threads that
+// may call the function.
 #![allow(clippy::missing_safety_doc)]
 
 mod args;

@@ -20,12 +20,12 @@ use crate::peer::{Context, say, strait_peer};
 use crate::spawn::command;
 use crate::status::{Failure, call, call_or, strait_status};
 
-/// A function that decides whether a listener accepts a process: return true to accept. `peer` is the process as the
-/// kernel describes it.
+/// A function that decides whether a listener accepts a process: return true to accept. `peer` describes the process;
+/// all fields come from the kernel.
 pub type strait_policy = Option<unsafe extern "C" fn(peer: *const strait_peer, context: *mut c_void) -> bool>;
 
-/// A function that is called for each process that was refused. `peer` is what the kernel says of the process, or
-/// `NULL` if the process kept the kernel from saying so. `why` is the reason; `strait_last_error_text` says more.
+/// A function called for each refused process. `peer` describes the process as known to the kernel, or is `NULL` if the
+/// process kept the kernel from answering. `why` is the reason; `strait_last_error_text` gives details.
 pub type strait_tell_refused =
     Option<unsafe extern "C" fn(peer: *const strait_peer, why: strait_status, context: *mut c_void)>;
 
@@ -39,12 +39,12 @@ pub struct strait_listener_options {
     pub mode: u32,
     /// 1 to accept only processes that connect with the token of an invitation.
     pub invited_only: u32,
-    /// Limit on pending connections of one user: 32 by default.
+    /// Limit on pending connections of a user: 32 by default.
     pub waiting_of_a_user: u32,
     /// Limit on pending connections of all users: 128 by default.
     pub waiting_of_all: u32,
-    /// The function that decides which processes are let in; `NULL` accepts every process of this user. Called without
-    /// a lock, in the thread that accepts. The function must not use the listener.
+    /// The function that decides which processes the listener accepts; with `NULL` the listener accepts every process
+    /// of this user. Called without a lock, in the accepting thread. The function must not use the listener.
     pub policy: strait_policy,
     /// The function that is called for each refused process; `NULL` for none. Called as `policy` is.
     pub on_refused: strait_tell_refused,
@@ -106,7 +106,7 @@ fn builder(given: Option<&strait_listener_options>) -> Result<ListenerBuilder, F
     Ok(builder)
 }
 
-/// Returns a listener object that C code owns.
+/// Returns a listener object owned by C code.
 fn give_listener(listener: Listener) -> *mut strait_listener {
     let path = CString::new(listener.path().as_os_str().as_bytes()).unwrap_or_default();
     Box::into_raw(Box::new(strait_listener { listener, path }))
@@ -159,7 +159,7 @@ pub unsafe extern "C" fn strait_listener_activated(
 /// [`Failure::Invalid`] if `name` is `NULL`; [`Error::BadName`] if the name is not UTF-8.
 ///
 /// # Safety
-/// `name` is `NULL`, or points to a text that ends with a zero.
+/// `name` is `NULL`, or points to a text with a zero at the end.
 unsafe fn name<'a>(name: *const c_char) -> Result<&'a str, Failure> {
     // SAFETY: the caller's promise.
     let name = unsafe { args::text(name) }.ok_or(Failure::Invalid("name is NULL"))?;
@@ -170,14 +170,14 @@ unsafe fn name<'a>(name: *const c_char) -> Result<&'a str, Failure> {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_listener_free(listener: *mut strait_listener) {
     if !listener.is_null() {
-        // SAFETY: the object came from `give_listener`, and the caller gives it up.
+        // SAFETY: `give_listener` made the object, and the caller gives the object up.
         call_or((), || drop(unsafe { Box::from_raw(listener) }));
     }
 }
 
-/// Accepts the next process; waits for one until the deadline. Processes that are refused do not end the wait.
+/// Waits for the next process until the deadline, and accepts the process. Refused processes do not end the wait.
 ///
-/// `channel` receives this end of the new channel, which the caller owns, or `NULL` on failure.
+/// `channel` receives this end of the new channel, or `NULL` on failure; the caller owns the end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_listener_accept(
     listener: *const strait_listener,
@@ -216,11 +216,11 @@ pub unsafe extern "C" fn strait_listener_path(listener: *const strait_listener) 
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_connect_options {
-    /// The directory of the name; `NULL` for the directory of this user.
+    /// The directory of the name; `NULL` for this user's name directory.
     pub directory: *const c_char,
     /// Options of the channel; `NULL` for the defaults.
     pub channel: *const strait_options,
-    /// The uid that the server must have, if `has_server` is 1. Otherwise the server must have the uid of this process.
+    /// The required uid of the server, if `has_server` is 1. Otherwise the server must have the uid of this process.
     pub server: u32,
     /// 1 if `server` is set; otherwise 0.
     pub has_server: u32,
@@ -274,14 +274,14 @@ pub unsafe extern "C" fn strait_connect(
     })
 }
 
-/// An invitation: a one-time token that lets one process connect. Any number of threads may use the invitation at once.
-/// Free the invitation when no thread uses it any more.
+/// An invitation: a one-time token with which one process can connect. Any number of threads may use the invitation at
+/// once. Free the invitation when no thread uses it any more.
 #[derive(Debug)]
 pub struct strait_invitation {
     invitation: Invitation,
 }
 
-/// Makes an invitation for one process. The invitation is valid for `nanoseconds`.
+/// Makes an invitation for one process, valid for `nanoseconds`.
 ///
 /// `invitation` receives the invitation, which the caller owns, or `NULL` on failure. The invitation may outlive the
 /// listener, but then no process is let in.
@@ -307,7 +307,7 @@ pub unsafe extern "C" fn strait_listener_invite(
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_invitation_free(invitation: *mut strait_invitation) {
     if !invitation.is_null() {
-        // SAFETY: the object came from `strait_listener_invite`, and the caller gives it up.
+        // SAFETY: `strait_listener_invite` made the object, and the caller gives the object up.
         call_or((), || drop(unsafe { Box::from_raw(invitation) }));
     }
 }
@@ -343,9 +343,9 @@ pub unsafe extern "C" fn strait_invitation_spawn(
     })
 }
 
-/// Writes the invitation line to `fd`, which leads to the standard input of the invited process. Use this function for
-/// a process that the caller starts by its own means. Any process that reads the line can use the invitation. The
-/// caller still owns `fd`. Blocks as long as the write to `fd` blocks.
+/// Writes the invitation line to `fd`, connected to the standard input of the invited process. Use this function for a
+/// process started by the caller's own means. Any process that reads the line can use the invitation. The caller still
+/// owns `fd`. Blocks as long as the write to `fd` blocks.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_invitation_tell(invitation: *const strait_invitation, fd: c_int) -> strait_status {
     call(|| {
@@ -362,7 +362,7 @@ pub unsafe extern "C" fn strait_invitation_tell(invitation: *const strait_invita
 
 /// Accepts the invited process; waits for the process until the deadline.
 ///
-/// `channel` receives this end of the new channel, which the caller owns, or `NULL` on failure.
+/// `channel` receives this end of the new channel, or `NULL` on failure; the caller owns the end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_invitation_accept(
     invitation: *const strait_invitation,
@@ -380,11 +380,11 @@ pub unsafe extern "C" fn strait_invitation_accept(
     })
 }
 
-/// Connects to the process that invited this process over its standard input; waits until the deadline to be accepted.
-/// Reads one line of standard input, and no byte more.
+/// Connects to the process that sent an invitation over the standard input of this process; waits until the deadline to
+/// be accepted. Reads one line of standard input, and no byte more.
 ///
-/// `options` may be `NULL`. `channel` receives this end of the new channel, which the caller owns, or `NULL` on
-/// failure.
+/// `options` may be `NULL`. `channel` receives this end of the new channel, or `NULL` on failure; the caller owns the
+/// end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_invited(
     options: *const strait_options,
@@ -400,18 +400,18 @@ pub unsafe extern "C" fn strait_invited(
     })
 }
 
-/// A name under which a process listens, or listened. Valid during the call of the function that receives it.
+/// A name with a present or past listener. Valid only during the call of the function that receives the structure.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_listening {
     /// The name of the listener.
     pub name: *const c_char,
-    /// The time at which the name was taken, in seconds since 1970.
+    /// The time in seconds since 1970 at which the listener took the name.
     pub since: i64,
-    /// The uid of the user that owns the name.
+    /// The uid of the user of the name.
     pub uid: u32,
-    /// The process that listens. 0 if no process listens any more, or if the process is in a PID namespace that this
-    /// process does not see.
+    /// The listening process. 0 if there is no listening process any more, or if its PID namespace is invisible to this
+    /// process.
     pub pid: libc::pid_t,
     /// 1 if a process listens; otherwise 0.
     pub is_live: u32,
@@ -419,7 +419,7 @@ pub struct strait_listening {
     pub reserved: u32,
 }
 
-/// A function that is called for each name.
+/// A function called for each name.
 pub type strait_tell_name = Option<unsafe extern "C" fn(name: *const strait_listening, context: *mut c_void)>;
 
 /// Calls `tell` with each name in a directory, sorted. `directory` may be `NULL` for the directory of this user. The

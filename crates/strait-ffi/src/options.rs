@@ -20,16 +20,16 @@ pub const STRAIT_WAIT_BLOCK: strait_wait = 2;
 /// The value of an option that is to be 0, since 0 stands for the default.
 pub const STRAIT_ZERO: u64 = 0xffff_ffff_ffff_ffff;
 
-/// Options of one end of a channel: wait strategy and limits. Zero means the default of each option, so name only the
-/// options that you want: `(strait_options){.max_message = 4096}`. Functions that take options also accept `NULL` for
+/// Options of one end of a channel: wait strategy and limits. Zero means the default of each option, so set only the
+/// options with other values: `(strait_options){.max_message = 4096}`. Functions with options also accept `NULL` for
 /// the defaults.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct strait_options {
-    /// How functions on this end wait: `STRAIT_WAIT_ADAPTIVE` by default.
+    /// The wait strategy of functions on this end: `STRAIT_WAIT_ADAPTIVE` by default.
     pub wait: strait_wait,
-    /// 1 if the process at the other end may not send descriptors: the kernel drops the descriptors before this process
-    /// gets them.
+    /// 1 if the process at the other end may not send descriptors: the kernel drops the descriptors before they reach
+    /// this process.
     pub refuse_descriptors: u32,
     /// How long an adaptive wait spins, in nanoseconds, at most 20 ms. The default is 50 µs, or what the environment
     /// variable STRAIT_SPIN says (microseconds, or off).
@@ -41,26 +41,25 @@ pub struct strait_options {
     pub ring_max: u64,
     /// Size in bytes of the largest message that goes through the ring: 64 KiB by default.
     pub inline_max: u64,
-    /// Bytes of large messages that this end may have in flight: 256 MiB by default.
+    /// Bytes of large messages allowed in flight from this end: 256 MiB by default.
     pub queue_bytes: u64,
-    /// Number of messages that this end may have in flight: as many as fit into the ring by default.
+    /// Number of messages allowed in flight from this end: by default, the number that fits into the ring.
     pub queue_messages: u64,
-    /// Size in bytes of the longest message that this end sends: 256 MiB by default, which is also the maximum.
+    /// Size in bytes of the longest message that this end sends: 256 MiB by default, also the maximum.
     pub max_message: u64,
-    /// Number of handles that a message of this end may have: 64 by default, which is also the maximum.
+    /// Number of handles allowed in a message from this end: 64 by default, also the maximum.
     pub max_handles: u64,
-    /// Bytes of memory that this end keeps for reuse by large messages: by default only the process has a limit, 256
-    /// MiB.
+    /// Bytes of memory kept by this end for reuse by large messages: by default only the process has a limit, 256 MiB.
     pub pool: u64,
-    /// Bytes of the peer's memory that this process maps at most for the link of this end: 1 GiB by default.
+    /// Bytes of the peer's memory mapped at most by this process for the link of this end: 1 GiB by default.
     pub peer_memory: u64,
-    /// Number of descriptors that this end may have in flight: 256 by default.
+    /// Number of descriptors allowed in flight from this end: 256 by default.
     pub queue_handles: u64,
     /// Reserved; must be zero.
     pub reserved: [u64; 3],
 }
 
-/// A method of [`Options`] that sets a size.
+/// A method of [`Options`] for a size.
 type Set = fn(Options, usize) -> Options;
 
 /// Returns the size that an option of C code stands for; `None` for the default.
@@ -73,7 +72,7 @@ fn size(option: u64) -> Option<usize> {
 }
 
 impl strait_options {
-    /// Checks these options and converts them to options of the Rust library.
+    /// Checks the options and converts them to options of the Rust library.
     ///
     /// # Errors
     /// [`Failure::Invalid`] if a reserved field is not zero, or a field has no valid value.
@@ -119,13 +118,13 @@ impl strait_options {
     }
 }
 
-/// Converts the options that C code has given; `NULL` gives the defaults.
+/// Converts options from C code; `NULL` gives the defaults.
 ///
 /// # Errors
 /// [`Failure::Invalid`] if a reserved field is not zero, or a field has no valid value.
 ///
 /// # Safety
-/// `given` is `NULL`, or points to options that stay during the function call.
+/// `given` is `NULL`, or points to options that stay valid during the function call.
 pub(crate) unsafe fn options(given: *const strait_options) -> Result<Options, Failure> {
     if given.is_null() {
         return Ok(Options::new());

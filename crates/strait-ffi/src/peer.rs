@@ -1,5 +1,4 @@
-//! The peer of a channel, the counters of an end, and the limits and usage of resources that this process holds for
-//! peers.
+//! The peer of a channel, the counters of an end, and the limits and usage of resources held by this process for peers.
 
 use std::collections::HashSet;
 use std::ffi::{c_char, c_int, c_void};
@@ -15,8 +14,8 @@ use crate::channel::{enter, strait_channel};
 use crate::receive::strait_message;
 use crate::status::{Failure, call, call_or, failed, strait_status};
 
-/// The process at the other end, as the kernel describes it; no field comes from the process itself. Numbers are as
-/// seen from the namespaces of this process.
+/// The process at the other end. All fields come from the kernel, none from the process. Numbers are as seen from the
+/// namespaces of this process.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_peer {
@@ -37,7 +36,7 @@ impl From<Peer> for strait_peer {
     }
 }
 
-/// Writes the process at the other end to `peer`; this process if the channel is within one process. Fails with
+/// Writes the process at the other end to `peer`; for a channel within one process, this process. Fails with
 /// `STRAIT_WOULD_BLOCK` before the peer has opened its side. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_peer(channel: *const strait_channel, peer: *mut strait_peer) -> strait_status {
@@ -53,8 +52,8 @@ pub unsafe extern "C" fn strait_channel_peer(channel: *const strait_channel, pee
 /// Makes a pidfd for the process at the other end. It keeps meaning that process after the process number is reused,
 /// and can be polled for the death of the process.
 ///
-/// `pidfd` receives the descriptor, which the caller has to close, or -1 on failure. Fails with `STRAIT_WOULD_BLOCK`
-/// before the peer has opened its side.
+/// `pidfd` receives the descriptor, or -1 on failure; the caller has to close the descriptor. Fails with
+/// `STRAIT_WOULD_BLOCK` before the peer has opened its side.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_peer_pidfd(channel: *const strait_channel, pidfd: *mut c_int) -> strait_status {
     call(|| {
@@ -69,12 +68,12 @@ pub unsafe extern "C" fn strait_channel_peer_pidfd(channel: *const strait_channe
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct strait_channel_state {
-    /// Number of messages that can be received now.
+    /// Number of messages ready to be received.
     pub messages: u64,
-    /// Number of bytes in the messages that can be received now.
+    /// Number of bytes in the messages ready to be received.
     pub bytes: u64,
-    /// Number of messages that have arrived at this end since this process has it, received or not. The number only
-    /// grows, so two calls tell whether a message arrived in between.
+    /// Number of messages that have arrived at this end in this process, received or not. The number only grows, so two
+    /// calls show whether a message arrived in between.
     pub arrived: u64,
     /// 1 if a small message with one descriptor can be sent now without blocking, or if a send would fail at once.
     pub has_room: u32,
@@ -113,7 +112,7 @@ pub unsafe extern "C" fn strait_channel_status(
     })
 }
 
-/// The result of reporting a bad peer: what happened to the link to it.
+/// The result of reporting a bad peer: the fate of the link.
 pub type strait_reported = u32;
 
 /// The report closed the link to the process, and with the link every channel over it, on both sides.
@@ -122,8 +121,8 @@ pub const STRAIT_REPORTED_CLOSED: strait_reported = 0;
 pub const STRAIT_REPORTED_GONE: strait_reported = 1;
 /// The report closed no link, because the message was sent from within this process: close the channel.
 pub const STRAIT_REPORTED_WITHIN: strait_reported = 2;
-/// The report closed no link, because the message had been queued at an end when that end was sent to this process: one
-/// process wrote the message and another one sent the end. Close the channel.
+/// The report closed no link, because the message was in the backlog of an end that was sent to this process: the
+/// writer of the message and the sender of the end are different processes. Close the channel.
 pub const STRAIT_REPORTED_BROUGHT: strait_reported = 3;
 
 /// Reports the process at the other end as a bad peer, for the given reason: an invalid message, for example. Closes
@@ -131,9 +130,9 @@ pub const STRAIT_REPORTED_BROUGHT: strait_reported = 3;
 /// end always ends. Later functions on it fail with `STRAIT_BAD_PEER`, and their text names `reason`. The function of
 /// `strait_on_bad_peer` is called; the peer gets `STRAIT_PEER_CLOSED`.
 ///
-/// `reported` receives what happened to the link; it may be `NULL`. `reason` is a text in UTF-8, of which the library
-/// keeps a copy for the life of the process: give one of a few texts. The text of a program that gives more than 1,024
-/// different reasons is replaced. Does not block.
+/// `reported` receives the fate of the link; it may be `NULL`. `reason` is a text in UTF-8. The library keeps a copy of
+/// each text for the life of the process, so give only a few different texts: from the 1,025th different text on, a
+/// standard text replaces the reason. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_report_bad(
     channel: *const strait_channel,
@@ -169,10 +168,10 @@ pub unsafe extern "C" fn strait_message_report_bad(
     })
 }
 
-/// Stores `result` at `reported`, unless that is `NULL`.
+/// Stores `result` at `reported`, unless `NULL`.
 ///
 /// # Safety
-/// `reported` is `NULL`, or the caller may write to it.
+/// `reported` is `NULL`, or the caller may write there.
 unsafe fn store(reported: *mut strait_reported, result: Reported) {
     let result = match result {
         Reported::Closed => STRAIT_REPORTED_CLOSED,
@@ -226,27 +225,27 @@ const MOST_REASONS: usize = 1024;
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct strait_counters {
-    /// Number of messages that this end has sent.
+    /// Number of messages sent by this end.
     pub messages_sent: u64,
-    /// Number of payload bytes in the messages that this end has sent.
+    /// Number of payload bytes in the messages sent by this end.
     pub bytes_sent: u64,
-    /// Number of messages that this end has received.
+    /// Number of messages received by this end.
     pub messages_received: u64,
-    /// Number of payload bytes in the messages that this end has received.
+    /// Number of payload bytes in the messages received by this end.
     pub bytes_received: u64,
     /// How often this end made a system call to wake the other end.
     pub wake_ups: u64,
-    /// How often a thread that waited on this end went to sleep.
+    /// How often a waiting thread of this end went to sleep.
     pub sleeps: u64,
     /// Number of messages sent out of line, that is in memory outside the ring.
     pub out_of_line: u64,
-    /// Number of messages sent out of line for which the pool had memory that was mapped already.
+    /// Number of messages sent out of line in memory of the pool that was already mapped.
     pub pool_hits: u64,
-    /// How often a larger ring replaced the ring through which this end sends.
+    /// How often a larger ring replaced this end's outgoing ring.
     pub grown: u64,
-    /// How often sending on this end had to wait for room.
+    /// How often a send on this end had to wait for room.
     pub stalls: u64,
-    /// How often a receive on this end failed because this process held as much for the peer as the limits allow.
+    /// How often a receive on this end failed at a limit on the resources held for the peer.
     pub limits_reached: u64,
     /// Reserved; always zero.
     pub reserved: [u64; 5],
@@ -281,23 +280,22 @@ pub unsafe extern "C" fn strait_channel_counters(
     })
 }
 
-/// A resource that this process holds for peers, up to a limit.
+/// A resource held by this process for peers, up to a limit.
 pub type strait_resource = u32;
 
-/// Bytes of the peer's memory that are mapped in this process.
+/// Bytes of the peer's memory mapped in this process.
 pub const STRAIT_MEMORY: strait_resource = 0;
 /// Mappings of the peer's memory.
 pub const STRAIT_MAPPINGS: strait_resource = 1;
-/// Descriptors that arrived from the peer and were not taken yet, and sockets to processes to which the peer introduced
-/// this process.
+/// Descriptors from the peer that the program has not taken yet, and sockets to processes introduced by the peer.
 pub const STRAIT_DESCRIPTORS: strait_resource = 2;
-/// Lanes (the shared memory of one channel over one link) that the peer has announced to this process.
+/// Lanes (the shared memory of one channel over one link) announced by the peer to this process.
 pub const STRAIT_LANES: strait_resource = 3;
-/// Bytes of messages that were taken out of shared memory when an end moved, and that were not received yet.
+/// Bytes of unreceived messages that were taken out of shared memory by the move of an end.
 pub const STRAIT_QUEUED_BYTES: strait_resource = 4;
-/// Messages that were taken out of shared memory when an end moved, and that were not received yet.
+/// Unreceived messages that were taken out of shared memory by the move of an end.
 pub const STRAIT_QUEUED_MESSAGES: strait_resource = 5;
-/// Bytes of regions that the peer sent. Each region counts whole, until it and its mappings are freed.
+/// Bytes of regions from the peer. Each region counts whole, until the region and its mappings are freed.
 pub const STRAIT_REGIONS: strait_resource = 6;
 
 /// Converts the number of a resource to the Rust type.
@@ -330,8 +328,8 @@ pub extern "C" fn strait_set_limit(resource: strait_resource, peer: u64, user: u
     })
 }
 
-/// Sets the number of bytes of memory that this process keeps for large messages that it sends, over all channels.
-/// Default: 256 MiB. Memory that is kept already and exceeds a lower limit is given back as by `strait_trim`.
+/// Sets the limit on the bytes of memory that this process keeps for outgoing large messages, over all channels.
+/// Default: 256 MiB. If the memory already kept exceeds a lower limit, the excess is given back as by `strait_trim`.
 ///
 /// The memory of a message is kept once the message was received, so that the next message finds warm memory. A message
 /// for which no memory can be kept uses fresh memory once. Memory that was not used for 10 seconds is given back.
@@ -340,33 +338,33 @@ pub extern "C" fn strait_set_pool_limit(bytes: usize) {
     call_or((), || strait::quota::set_pool_limit(bytes));
 }
 
-/// Returns the number of bytes that `strait_set_pool_limit` has set, or the default.
+/// Returns the number of bytes set by `strait_set_pool_limit`, or the default.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_pool_limit() -> usize {
     call_or(0, strait::quota::pool_limit)
 }
 
-/// Returns the number of bytes of memory that this process keeps now for large messages that it sends, including those
+/// Returns the number of bytes of memory currently kept by this process for outgoing large messages, including messages
 /// in flight.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_pool_held() -> usize {
     call_or(0, strait::quota::pool_held)
 }
 
-/// Gives back the memory that this process keeps for large messages and that no message uses now. Returns the number of
-/// bytes given back. Takes some 0.2 ms for each MiB.
+/// Gives back the unused part of the memory kept for outgoing large messages. Returns the number of bytes given back.
+/// Takes some 0.2 ms for each MiB.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_trim() -> usize {
     call_or(0, strait::quota::trim)
 }
 
-/// The amount of a resource that is held, and its limit.
+/// The held amount of a resource, and the limit.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
 pub struct strait_level {
-    /// The amount that is held now.
+    /// The amount held now.
     pub held: u64,
-    /// The limit that applies now.
+    /// The limit in force now.
     pub limit: u64,
     /// How often a request was refused because the limit would have been exceeded.
     pub reached: u64,
@@ -378,7 +376,7 @@ impl From<Level> for strait_level {
     }
 }
 
-/// The amounts of one resource that this process holds for the process at the other end of a channel, and for all peer
+/// The amounts of a resource held by this process for the process at the other end of a channel, and for all peer
 /// processes of the peer's user.
 #[repr(C)]
 #[derive(Clone, Copy, Debug, Default)]
@@ -387,7 +385,7 @@ pub struct strait_usage {
     pub peer: strait_level,
     /// The amount for all peer processes of the peer's user.
     pub user: strait_level,
-    /// Number of processes of the peer's user for which this process has an account.
+    /// Number of processes of the peer's user with an account in this process.
     pub processes: u64,
     /// Number of idle wake-ups: how often the peer woke this process, and there was nothing to do.
     pub idle_wake_ups: u64,
@@ -400,7 +398,7 @@ pub struct strait_usage {
     pub has_uid: u32,
 }
 
-/// Writes to `usage` how much of a resource this process holds for the process at the other end and for that process's
+/// Writes to `usage` how much of a resource this process holds for the process at the other end, and for that process's
 /// user. Fails with `STRAIT_WOULD_BLOCK` before the peer has opened its side, and on a channel within one process. Does
 /// not block.
 #[unsafe(no_mangle)]
@@ -433,27 +431,25 @@ pub unsafe extern "C" fn strait_channel_peer_usage(
 pub struct strait_bad_peer {
     /// The peer, as the kernel describes it; `NULL` if the kernel does not say.
     pub peer: *const strait_peer,
-    /// A text that says how the peer broke the protocol.
+    /// A text about how the peer broke the protocol.
     pub reason: *const c_char,
-    /// 1 if the link to the peer is lost, and with it every channel over that link; 0 if only one channel has ended.
+    /// 1 if the link to the peer is lost, together with every channel over the link; 0 if only one channel has ended.
     pub link_lost: u32,
     /// Always zero.
     pub reserved: u32,
 }
 
-/// A function called for each peer that broke the protocol. `bad`, and the memory to which it points, are valid during
-/// the call.
+/// A function called for each peer that broke the protocol. `bad`, and the memory behind its pointers, are valid only
+/// during the call.
 pub type strait_tell_bad_peer = Option<unsafe extern "C" fn(bad: *const strait_bad_peer, context: *mut c_void)>;
 
 /// A pointer of C code that the library passes to C functions, and never reads through.
 #[derive(Clone, Copy)]
 pub(crate) struct Context(*mut c_void);
 
-// SAFETY: this code never follows the pointer. The header requires that any thread may use the object behind the
-// pointer.
+// SAFETY: this code never follows the pointer. The header requires an object that any thread may use.
 unsafe impl Send for Context {}
-// SAFETY: this code never follows the pointer. The header requires that any thread may use the object behind the
-// pointer.
+// SAFETY: this code never follows the pointer. The header requires an object that any thread may use.
 unsafe impl Sync for Context {}
 
 impl Context {
@@ -466,11 +462,11 @@ impl Context {
     }
 }
 
-/// Registers a function that is called for each peer process that breaks the protocol. The new function replaces the
-/// one registered before; `NULL` registers no function. The library writes no logs.
+/// Registers a function to be called for each peer process that breaks the protocol. The new function replaces the
+/// previous function; `NULL` registers no function. The library writes no logs.
 ///
-/// The function runs in a thread that is in a call of this library, while the library holds no lock, so the registered
-/// function may call any function. It receives `context`, which must stay valid for the life of the process.
+/// The registered function runs in a thread that is in a call of this library, while the library holds no lock, so the
+/// function may call any function. The function receives `context`, which must stay valid for the life of the process.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_on_bad_peer(tell: strait_tell_bad_peer, context: *mut c_void) {
     let context = Context::new(context);
@@ -478,7 +474,7 @@ pub unsafe extern "C" fn strait_on_bad_peer(tell: strait_tell_bad_peer, context:
         strait::quota::on_bad_peer(move |bad: &BadPeer| {
             let Some(tell) = tell else { return };
             let peer = bad.peer.map(strait_peer::from);
-            // A reason has no zero byte, so this does not fail.
+            // A reason has no zero byte, so the conversion does not fail.
             let reason = std::ffi::CString::new(bad.reason).unwrap_or_default();
             let told = strait_bad_peer {
                 peer: peer.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
@@ -493,7 +489,7 @@ pub unsafe extern "C" fn strait_on_bad_peer(tell: strait_tell_bad_peer, context:
 }
 
 /// Records `error` as the last failure of this thread, for `strait_last_error_text` in a function of C code. Returns
-/// its status.
+/// the status of the error.
 pub(crate) fn say(error: Error) -> strait_status {
     failed(Failure::Strait(error))
 }

@@ -1,4 +1,4 @@
-//! Data pipes: one-way streams of bytes in shared memory. Code that both ends share is in `pipe/shell.rs`.
+//! Data pipes: one-way streams of bytes in shared memory. The common code of both ends is in `pipe/shell.rs`.
 
 pub(crate) mod shell;
 
@@ -73,7 +73,7 @@ impl Held for strait_consumer {
     }
 }
 
-/// Makes a data pipe, a one-way stream of bytes whose ends can be sent to other processes.
+/// Makes a data pipe, a one-way stream of bytes with sendable ends.
 ///
 /// The buffer has `capacity` bytes, rounded up to whole elements of `element` bytes each (0 counts as 1). Only whole
 /// elements are written and read. `producer` and `consumer` receive the ends, which the caller owns, or `NULL` on
@@ -104,7 +104,7 @@ pub unsafe extern "C" fn strait_pipe_new(
 /// block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_producer_free(producer: *mut strait_producer) {
-    // SAFETY: the object came from `give`, and the caller gives it up.
+    // SAFETY: `give` made the object, and the caller gives the object up.
     unsafe { free(producer) }
 }
 
@@ -114,7 +114,7 @@ pub unsafe extern "C" fn strait_producer_free(producer: *mut strait_producer) {
 /// block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_producer_abort(producer: *mut strait_producer, reason: u32) {
-    // SAFETY: the object came from `give`, and the caller gives it up.
+    // SAFETY: `give` made the object, and the caller gives the object up.
     unsafe { abort(producer, reason, DataProducer::abort) }
 }
 
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn strait_producer_element(producer: *const strait_produce
 /// not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_free(consumer: *mut strait_consumer) {
-    // SAFETY: the object came from `give`, and the caller gives it up.
+    // SAFETY: `give` made the object, and the caller gives the object up.
     unsafe { free(consumer) }
 }
 
@@ -231,7 +231,7 @@ pub unsafe extern "C" fn strait_consumer_free(consumer: *mut strait_consumer) {
 /// block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_abort(consumer: *mut strait_consumer, reason: u32) {
-    // SAFETY: the object came from `give`, and the caller gives it up.
+    // SAFETY: `give` made the object, and the caller gives the object up.
     unsafe { abort(consumer, reason, DataConsumer::abort) }
 }
 
@@ -276,8 +276,8 @@ pub unsafe extern "C" fn strait_consumer_read_whole(
     })
 }
 
-/// Copies the bytes that are there without consuming them: the next reading function returns the same bytes again.
-/// Otherwise like `strait_consumer_read` with `STRAIT_NOW`.
+/// Copies the readable bytes without consuming them: the next reading function returns the same bytes again. Otherwise
+/// like `strait_consumer_read` with `STRAIT_NOW`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_consumer_peek(
     consumer: *const strait_consumer,

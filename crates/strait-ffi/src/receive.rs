@@ -11,18 +11,18 @@ use crate::deadline::{strait_deadline, until};
 use crate::handle::strait_handle;
 use crate::status::{Failure, call, call_or, strait_status};
 
-/// A received message: its handles, and its bytes in private memory of this process. The next receive into the message
-/// reuses its memory, and closes the handles that were not taken. One thread at a time uses a message.
+/// A received message: the handles, and the bytes in private memory of this process. The next receive into the message
+/// reuses the memory, and closes the handles still in the message. One thread at a time uses a message.
 #[derive(Debug, Default)]
 pub struct strait_message {
     message: Message,
     /// The handles of a message whose bytes are in a buffer of `strait_recv_into`.
     received: Option<Received>,
-    /// Whether C code has taken a handle out of this message.
+    /// Whether C code has taken a handle out of the message.
     has_given: bool,
 }
 
-/// Handles that were taken out of a view, and that C code has not received yet.
+/// Handles taken out of a view and not yet received by C code.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     /// The handles, in reverse order.
@@ -30,10 +30,10 @@ pub(crate) struct Taken {
 }
 
 impl Taken {
-    /// Checks that C code has either taken all handles that were taken out of the message, or none.
+    /// Checks that C code has received either all handles taken out of the message, or none.
     ///
     /// # Errors
-    /// [`Failure::Invalid`] if some of these handles are left.
+    /// [`Failure::Invalid`] if a part of the handles is left.
     pub(crate) fn check_none_left(&self) -> Result<(), Failure> {
         match self.handles.is_empty() {
             true => Ok(()),
@@ -98,14 +98,14 @@ const SOME_TAKEN: Failure =
     Failure::Invalid("some handles of the message were taken and others were not: take all of them, or none");
 
 impl strait_message {
-    /// Replaces the message; handles that were not taken are closed.
+    /// Replaces the message, and closes the handles still in the old message.
     pub(crate) fn put(&mut self, message: Message) {
         self.clear();
         self.message = message;
     }
 
-    /// Takes the handle with this index of those that were not taken yet; `None` if there is none. The other handles
-    /// stay in the message of the Rust library, which closes them without blocking.
+    /// Takes the handle with the given index among the handles still in the message; `None` if there is none. The other
+    /// handles stay in the message of the Rust library, which closes them without blocking.
     fn take_handle(&mut self, index: usize) -> Result<Option<Handle>, strait::Error> {
         let taken = match &mut self.received {
             Some(received) => received.take_handle(index),
@@ -139,7 +139,8 @@ impl strait_message {
     }
 }
 
-/// Starts a use of the end, and returns the message, for a function that receives into a message or forwards it.
+/// Starts a use of the end, and returns the message, for a function that receives into the message or forwards the
+/// message.
 ///
 /// # Safety
 /// Both pointers are `NULL`, or valid and the caller's during the function call.
@@ -161,7 +162,7 @@ pub extern "C" fn strait_message_new() -> *mut strait_message {
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_message_free(message: *mut strait_message) {
     if !message.is_null() {
-        // SAFETY: the object came from `strait_message_new`, and the caller gives it up.
+        // SAFETY: `strait_message_new` made the object, and the caller gives the object up.
         call_or((), || drop(unsafe { Box::from_raw(message) }));
     }
 }
@@ -170,7 +171,7 @@ pub unsafe extern "C" fn strait_message_free(message: *mut strait_message) {
 /// next receive. Ignores `NULL`.
 ///
 /// The handles are closed without blocking: a thread of the library closes a descriptor whose close may take long. So
-/// to drop descriptors of a peer that is not trusted, leave them in the message and call this function, rather than to
+/// to drop descriptors of an untrusted peer, leave the descriptors in the message and call this function, rather than
 /// take them and call `strait_handle_close`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_message_clear(message: *mut strait_message) {
@@ -195,7 +196,7 @@ pub unsafe extern "C" fn strait_message_len(message: *const strait_message) -> u
     unsafe { message.as_ref() }.map_or(0, |message| message.message.bytes().len())
 }
 
-/// Takes the next handles out of a message, in the order in which they were sent, at most `capacity`.
+/// Takes the next handles out of a message, at most `capacity`, in the order of sending.
 ///
 /// `handles` receives the handles, and the caller owns them. `count` receives the number of handles: 0 when all handles
 /// were taken. Handles that do not fit stay for the next call; `STRAIT_MAX_HANDLES` are always enough. Fails with
@@ -219,9 +220,9 @@ pub unsafe extern "C" fn strait_message_take_handles(
 
 /// Takes the handle with this index out of a message, and leaves the other handles in the message.
 ///
-/// `index` counts the handles that were not taken yet, from 0: each taken handle lowers the indices of those after it
-/// by one. `handle` receives the handle, and the caller owns it; its kind is `STRAIT_HANDLE_NONE` if there is no handle
-/// with this index. Fails with `STRAIT_HANDLES_LOST` as `strait_message_take_handles` does.
+/// `index` counts the handles still in the message, from 0: each taken handle lowers the indices of the later handles
+/// by one. `handle` receives the handle, owned by the caller; the kind is `STRAIT_HANDLE_NONE` if there is no handle
+/// with this index. Fails with `STRAIT_HANDLES_LOST` like `strait_message_take_handles`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_message_take_handle(
     message: *mut strait_message,
@@ -247,7 +248,7 @@ pub unsafe extern "C" fn strait_message_take_handle(
 pub struct strait_message_info {
     /// Number of bytes in the message.
     pub len: usize,
-    /// Number of handles that the message was sent with.
+    /// Number of handles sent with the message.
     pub handles: usize,
     /// Reserved; always zero.
     pub reserved: [u64; 2],
@@ -255,10 +256,10 @@ pub struct strait_message_info {
 
 /// Writes the sizes of the next message to `info`, and leaves the message there. Does not block.
 ///
-/// The next receive gets this message, unless another thread receives first. A peer that is not trusted may still
-/// change the message, so that `strait_recv_into` a buffer of this size fails with `STRAIT_BUFFER_TOO_SMALL`. Fails
-/// with `STRAIT_WOULD_BLOCK` if no message is there, and while another thread waits for a message or holds a view of
-/// one. Fails with `STRAIT_PEER_CLOSED` once everything that the peer sent was received.
+/// The next receive gets the same message, unless another thread receives first. An untrusted peer may still change the
+/// message, so that `strait_recv_into` with a buffer of the reported size fails with `STRAIT_BUFFER_TOO_SMALL`. Fails
+/// with `STRAIT_WOULD_BLOCK` if no message is queued, and while another thread waits for a message or holds a view.
+/// Fails with `STRAIT_PEER_CLOSED` once everything sent by the peer was received.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_channel_peek(
     channel: *const strait_channel,
@@ -282,8 +283,8 @@ pub const STRAIT_MAX_MESSAGE: usize = 268_435_456;
 
 const _: () = assert!(STRAIT_MAX_HANDLES == strait::quota::MAX_HANDLES && STRAIT_MAX_MESSAGE == strait::MAX_MESSAGE);
 
-/// Receives the next message into `message`; waits for it until the deadline. With `STRAIT_NOW`, receives only a
-/// message that is there already.
+/// Waits for the next message until the deadline, and receives it into `message`. With `STRAIT_NOW`, receives only a
+/// message that is already queued.
 ///
 /// The previous contents of `message` are lost in any case; after a failure the message is empty. A steady flow of
 /// messages allocates no memory. Fails with `STRAIT_PEER_CLOSED` once everything that the peer sent was received.
@@ -332,7 +333,8 @@ pub unsafe extern "C" fn strait_recv_into(
 /// the buffer is too small.
 ///
 /// # Safety
-/// `buffer` is a buffer of `capacity` bytes, and `handles` is `NULL` or a message, which only this function call uses.
+/// `buffer` is a buffer of `capacity` bytes, and `handles` is `NULL` or a message; both are for this function call
+/// alone.
 #[inline]
 pub(crate) unsafe fn receive_into(
     buffer: *mut c_void,
@@ -408,7 +410,7 @@ pub(crate) unsafe fn receive_all(
     if messages.iter().any(|message| message.is_null()) {
         return Err(Failure::Invalid("one of the messages is NULL"));
     }
-    // SAFETY: the caller owns each message, and this function holds no other reference to it.
+    // SAFETY: the caller owns each message, and this function holds no other reference to the message.
     let shell = |message: &*mut strait_message| unsafe { &mut **message };
     let take = |message| {
         let shell = shell(message);

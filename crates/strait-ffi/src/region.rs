@@ -1,4 +1,4 @@
-//! Regions: shared memory as an object that messages can carry.
+//! Regions: shared memory as an object for messages.
 
 use std::ffi::{c_char, c_int, c_void};
 use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
@@ -10,7 +10,7 @@ use strait::region::{Access, Region, RegionCopy, RegionMap, RegionOptions, Regio
 use crate::args;
 use crate::status::{Failure, call, call_or, strait_status};
 
-/// The access that a region allows to its holder, enforced by the kernel.
+/// The access allowed to the holder of a region, enforced by the kernel.
 pub type strait_access = u32;
 
 /// The holder can read and write the region.
@@ -20,7 +20,7 @@ pub const STRAIT_READ_ONLY_REGION: strait_access = 1;
 /// The holder can read the region, and no process can change it any more.
 pub const STRAIT_SEALED_REGION: strait_access = 2;
 
-/// The way in which a region is mapped.
+/// The way of mapping a region.
 pub type strait_map = u32;
 
 /// Map for reading memory that others may be writing: read each byte once, and decide on the copy.
@@ -40,7 +40,7 @@ pub struct strait_region {
 }
 
 impl strait_region {
-    /// Returns a region object that C code owns.
+    /// Returns a region object owned by C code.
     pub(crate) fn give(region: Region) -> *mut Self {
         Box::into_raw(Box::new(Self { region }))
     }
@@ -51,7 +51,7 @@ impl strait_region {
     }
 }
 
-/// Returns the region to which C code points.
+/// Returns the region at a pointer from C code.
 ///
 /// # Errors
 /// [`Failure::Invalid`] if `region` is `NULL`.
@@ -94,7 +94,7 @@ pub struct strait_region_options {
 /// Converts the options of C code.
 ///
 /// # Safety
-/// `given` is `NULL`, or points to options whose name is `NULL` or a text that ends with a zero.
+/// `given` is `NULL`, or points to options whose name is `NULL` or a text with a zero at the end.
 unsafe fn options(given: *const strait_region_options) -> Result<RegionOptions, Failure> {
     let mut options = RegionOptions::new();
     // SAFETY: the caller's promise.
@@ -112,8 +112,8 @@ unsafe fn options(given: *const strait_region_options) -> Result<RegionOptions, 
     Ok(options.huge_pages(given.huge_pages == 1))
 }
 
-/// Makes a writable region of `len` zero bytes with these options, which may be `NULL`. `region` receives the region,
-/// which the caller owns, or `NULL` on failure.
+/// Makes a writable region of `len` zero bytes with `options`, which may be `NULL`. `region` receives the region, or
+/// `NULL` on failure; the caller owns the region.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_create(
     options: *const strait_region_options,
@@ -184,7 +184,7 @@ pub unsafe extern "C" fn strait_region_to_fd(region: *const strait_region, fd: *
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_free(region: *mut strait_region) {
     if !region.is_null() {
-        // SAFETY: the object came from `strait_region::give`, and the caller gives it up.
+        // SAFETY: `strait_region::give` made the object, and the caller gives the object up.
         call_or((), || drop(unsafe { Box::from_raw(region) }));
     }
 }
@@ -204,8 +204,8 @@ pub unsafe extern "C" fn strait_region_len(region: *const strait_region) -> usiz
     unsafe { region.as_ref() }.map_or(0, |shell| shell.region.len())
 }
 
-/// Writes the current access of a region to `access`. Other processes that may write can take access away; no process
-/// can restore it.
+/// Writes the current access of a region to `access`. Other processes with write access can take access away; no
+/// process can restore access.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_access(
     region: *const strait_region,
@@ -302,11 +302,11 @@ enum Mapped {
     Sealed(RegionView),
     /// A private, writable copy of sealed memory.
     Copy(RegionCopy),
-    /// Memory that becomes a sealed region; `None` while it is being sealed.
+    /// Memory of a future sealed region; `None` while being sealed.
     Writer(Option<RegionWriter>),
 }
 
-/// Maps `len` bytes of a region from `offset` on; `how` is one of `STRAIT_MAP_*`.
+/// Maps `len` bytes of a region from `offset` on; `how` is `STRAIT_MAP_*`.
 ///
 /// `mapping` receives the mapping, which the caller owns, or `NULL` on failure. Fails with `STRAIT_READ_ONLY`,
 /// `STRAIT_NOT_SEALED` or `STRAIT_OUT_OF_RANGE`.
@@ -338,7 +338,7 @@ pub unsafe extern "C" fn strait_region_map(
 /// Makes `len` zero bytes of memory that no other process has, to be filled and then sealed with `strait_mapping_seal`.
 /// A child of `fork` does not have the memory.
 ///
-/// `mapping` receives the memory, which the caller owns, or `NULL` on failure.
+/// `mapping` receives the memory, or `NULL` on failure; the caller owns the mapping.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_writer(len: usize, mapping: *mut *mut strait_mapping) -> strait_status {
     call(|| {
@@ -350,7 +350,7 @@ pub unsafe extern "C" fn strait_region_writer(len: usize, mapping: *mut *mut str
     })
 }
 
-/// Makes memory as `strait_region_writer` does, with these options, which may be `NULL`.
+/// Makes memory like `strait_region_writer`, with `options`, which may be `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_create_writer(
     options: *const strait_region_options,
@@ -368,8 +368,8 @@ pub unsafe extern "C" fn strait_region_create_writer(
 }
 
 /// Seals the memory of `strait_region_writer` or `strait_region_create_writer` without a copy. `region` receives a
-/// region that no process can ever change. The mapping stays at its address, as private memory that the caller may go
-/// on reading and writing.
+/// region that no process can ever change. The mapping keeps its address, as private memory for further reading and
+/// writing.
 ///
 /// No other thread may use the mapping during the call. On failure `region` receives `NULL` and the memory can be
 /// sealed later. The function fails with `STRAIT_INVALID_ARGUMENT` for any other mapping, and for one that was sealed

@@ -11,7 +11,7 @@ use crate::deadline::{strait_deadline, until};
 use crate::handle::{Lent, strait_handle};
 use crate::status::{Failure, call, strait_status};
 
-/// Maximum number of parts in which one message may be given.
+/// Maximum number of parts of a message.
 pub const STRAIT_MAX_PARTS: usize = 65_536;
 
 /// Maximum number of messages in one call of `strait_send_many` or `strait_recv_many`.
@@ -41,11 +41,11 @@ pub unsafe extern "C" fn strait_send(
 /// The `part_count` parts, at most `STRAIT_MAX_PARTS`, are gathered directly into shared memory. A message may have no
 /// part. If the function succeeds, it takes the `handle_count` handles; otherwise the caller still owns them.
 ///
-/// If a handle is an end, function calls of other threads on that end fail with `STRAIT_MOVED`; those that wait fail at
-/// once. This function goes on when they have returned. If sending then fails, the end is as it was. Fails with
-/// `STRAIT_CLOSED` or `STRAIT_MOVED` if another thread has closed or sent the end. Fails with `STRAIT_IN_USE` if a view
-/// or a reservation of the end, or room or bytes of a data pipe, are held. Also fails so if another thread is sending
-/// `channel` itself while it is in a call on that end.
+/// If a handle is an end, function calls of other threads on the end fail with `STRAIT_MOVED`; waiting calls fail at
+/// once. This function continues when the other calls have returned. If sending then fails, the end is as before. Fails
+/// with `STRAIT_CLOSED` or `STRAIT_MOVED` if another thread has closed or sent the end. Fails with `STRAIT_IN_USE` if a
+/// view or a reservation of the end, or room or bytes of a data pipe, are held; also if another thread is sending
+/// `channel` itself while in a call on the end.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_sendv(
     channel: *const strait_channel,
@@ -65,7 +65,7 @@ pub unsafe extern "C" fn strait_sendv(
 
 /// Something that C code sends over: an end, or the sending half of an end.
 pub(crate) trait Sends {
-    /// Sends one message.
+    /// Sends a message.
     fn send_one(&mut self, message: Outgoing<'_>, deadline: Deadline) -> Result<(), SendError>;
 
     /// Sends a batch of messages.
@@ -75,10 +75,10 @@ pub(crate) trait Sends {
         deadline: Deadline,
     ) -> Result<usize, SendManyError>;
 
-    /// Returns the failure of a function call that got `error`.
+    /// Returns the failure of a function call with `error`.
     fn failure(&self, error: Error) -> Failure;
 
-    /// Returns the object of the end, which cannot be sent over itself; `NULL` if there is no such object.
+    /// Returns the object of the end, which must not be among the handles; `NULL` if there is no such object.
     fn shell(&self) -> *const strait_channel;
 }
 
@@ -135,7 +135,7 @@ pub(crate) unsafe fn send_parts(
     }
 }
 
-/// One of the messages of `strait_send_many`; its fields are as in `strait_sendv`.
+/// A message of `strait_send_many`, with the fields of `strait_sendv`.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_outgoing {
@@ -154,7 +154,7 @@ pub struct strait_outgoing {
 /// one.
 ///
 /// `sent` receives the number of messages sent, also if the function fails; it may be `NULL`. A failure concerns the
-/// first message that was not sent. That message and those after it keep their handles.
+/// first unsent message. The unsent messages keep their handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_send_many(
     channel: *const strait_channel,
@@ -184,7 +184,7 @@ pub(crate) unsafe fn send_all<S: Sends>(
         // SAFETY: the caller's promise.
         let messages =
             unsafe { args::array(messages, count, STRAIT_MAX_MESSAGES, "messages is NULL, or there are too many")? };
-        // Messages with handles are sent one by one: only then is it known which handles were taken.
+        // Messages with handles are sent singly: otherwise a failure would not show which handles were taken.
         while done < messages.len() {
             let plain = messages[done..].iter().take_while(|message| message.handle_count == 0).count();
             if plain == 0 {
@@ -204,8 +204,8 @@ pub(crate) unsafe fn send_all<S: Sends>(
     status
 }
 
-/// Sends messages without handles, and adds the number sent to `done`. If one of them has invalid parts, fails after
-/// the messages before it are sent.
+/// Sends messages without handles, and adds the number sent to `done`. If a message has invalid parts, sends the
+/// messages before it, and then fails.
 fn send_plain(
     over: &mut impl Sends,
     messages: &[strait_outgoing],
@@ -236,11 +236,11 @@ fn send_plain(
 
 /// The bytes of a message in the parts that C code gives.
 pub(crate) enum Gathered<'a> {
-    /// One part.
+    /// A single part.
     One(&'a [u8]),
-    /// Several parts, none of which is a null pointer: the array of C code itself.
+    /// Several parts without a null pointer: the array of C code itself.
     Many(&'a [IoSlice<'a>]),
-    /// Several parts, some of which are empty with a null pointer, for which Rust has no slice: a converted copy.
+    /// Several parts, including empty parts with a null pointer, which is no slice in Rust: a converted copy.
     Own(Vec<IoSlice<'a>>),
 }
 

@@ -5,7 +5,7 @@ use std::cell::Cell;
 use strait::signals::Guard;
 
 thread_local! {
-    /// The guards that this thread has made by `strait_signals_begin` and not taken back.
+    /// The guards made in this thread by `strait_signals_begin` and not taken back yet.
     static GUARDS: Cell<Vec<Guard>> = const { Cell::new(Vec::new()) };
 }
 

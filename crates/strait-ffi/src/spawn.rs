@@ -1,4 +1,4 @@
-//! Starting a process with a channel to it.
+//! Starting a process with a channel.
 
 use std::ffi::{CStr, OsStr, c_char, c_int};
 use std::os::fd::{IntoRawFd, OwnedFd};
@@ -12,7 +12,7 @@ use crate::channel::strait_channel;
 use crate::options::{options, strait_options};
 use crate::status::{Failure, call, strait_status};
 
-/// Returns the texts of an array that ends with `NULL`.
+/// Returns the texts of an array with `NULL` at the end.
 ///
 /// # Safety
 /// `array` is `NULL`, or such an array; each text ends with a zero.
@@ -27,7 +27,7 @@ unsafe fn texts<'a>(array: *const *const c_char) -> impl Iterator<Item = &'a OsS
     })
 }
 
-/// Converts a program, its arguments and its environment to a command.
+/// Converts program, arguments and environment to a command.
 ///
 /// # Errors
 /// [`Failure::Invalid`] if `program` is `NULL`, or a text in `envp` is not `NAME=value`.
@@ -61,17 +61,17 @@ pub(crate) unsafe fn command(
     }
 }
 
-/// Starts a program with a channel to it. The program takes its end with `strait_from_parent`.
+/// Starts a program with a channel. The program takes its end with `strait_from_parent`.
 ///
-/// `program` is searched in `PATH` if it has no slash. `argv` are its arguments, of which the first is the program's
-/// own name and the last is `NULL`. `envp` is its environment, which also ends with `NULL`; if `envp` is `NULL`, the
-/// program gets the environment of this process. `options` apply to this end, and may be `NULL`. The caller still owns
-/// all of these. `channel` receives this end, which the caller owns. `pid` receives the process number; the caller has
-/// to wait for the process as for any child.
+/// `program` is searched in `PATH` if the text has no slash. `argv` are the arguments: the first is the program's own
+/// name, and the last is `NULL`. `envp` is the environment, also with `NULL` at the end; if `envp` is `NULL`, the
+/// program gets the environment of this process. `options` apply to this end, and may be `NULL`. The caller keeps all
+/// of these. `channel` receives this end, owned by the caller. `pid` receives the process number; the caller has to
+/// wait for the process as for any child.
 ///
-/// The program inherits one descriptor of Strait, and no other. Messages that are sent before the program takes its end
-/// wait for it. If the program exits without taking its end, this end gets `STRAIT_PEER_CLOSED`. Does not block, except
-/// for starting the program.
+/// The program inherits a single descriptor of Strait. Messages sent before the program takes its end wait for the
+/// program. If the program exits without taking its end, this end gets `STRAIT_PEER_CLOSED`. Does not block, except for
+/// starting the program.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_spawn(
     program: *const c_char,
@@ -95,16 +95,17 @@ pub unsafe extern "C" fn strait_spawn(
     })
 }
 
-/// Number of bytes that the value of `STRAIT_PARENT` needs at most, with the zero at its end.
+/// Maximum number of bytes of the value of `STRAIT_PARENT`, including the zero at the end.
 pub const STRAIT_INHERITANCE_LEN: usize = 40;
 
 /// Makes a channel to a program that the caller starts in another way than with `strait_spawn`.
 ///
-/// `options` apply to this end, and may be `NULL`. `channel` receives this end, which the caller owns. `fd` receives
-/// the descriptor that the program has to inherit under the number `number`, which must be above 2, or -1 for the
-/// number that the descriptor has here. The descriptor is closed on `exec`, and the caller has to close it once the
-/// program has started. `value` receives the text that the program has to find in its environment as `STRAIT_PARENT`;
-/// it must have room for `STRAIT_INHERITANCE_LEN` bytes. On failure the function writes `NULL`, -1 and an empty text.
+/// `options` apply to this end, and may be `NULL`. `channel` receives this end, owned by the caller. `fd` receives the
+/// descriptor for the program. The program has to inherit the descriptor under the number `number`, which must be above
+/// 2; -1 means the present number of the descriptor. The descriptor is closed on `exec`, and the caller has to close it
+/// once the program has started. `value` receives a text for the program's environment, as the variable
+/// `STRAIT_PARENT`; there must be room for `STRAIT_INHERITANCE_LEN` bytes. On failure the function writes `NULL`, -1
+/// and an empty text.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_inheritance(
     options: *const strait_options,
@@ -133,8 +134,8 @@ pub unsafe extern "C" fn strait_inheritance(
     })
 }
 
-/// Takes the channel to the process that started this one with `strait_spawn`, or with the same function of another
-/// language. This works once in the life of a process. Does not block.
+/// Takes the channel to the parent process, which started this process with `strait_spawn`, or with the corresponding
+/// function of another language. Works once in the life of a process. Does not block.
 ///
 /// `options` may be `NULL`. `channel` receives the end, which the caller owns, or `NULL` on failure.
 #[unsafe(no_mangle)]

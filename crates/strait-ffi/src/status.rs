@@ -1,4 +1,4 @@
-//! The status that functions return, and what a thread can ask about its last failure.
+//! The status returned by functions, and details of a thread's last failure.
 
 use std::cell::{Cell, RefCell};
 use std::ffi::{c_char, c_int};
@@ -10,8 +10,7 @@ use strait::meet::MeetError;
 use strait::region::RegionError;
 use strait::{Error, SendError};
 
-/// The result of a function: `STRAIT_OK`, or why the function failed. `strait_last_error_text` says what to do about
-/// it.
+/// The result of a function: `STRAIT_OK`, or the reason of the failure. `strait_last_error_text` has advice.
 ///
 /// A failed function has changed nothing, unless its comment says otherwise: the caller still owns the arguments.
 #[repr(i32)]
@@ -21,80 +20,80 @@ pub enum strait_status {
     STRAIT_OK = 0,
     /// The function would have to wait, and the deadline was `STRAIT_NOW`.
     STRAIT_WOULD_BLOCK = 1,
-    /// The deadline passed before the function could do its work.
+    /// The deadline passed before the function could complete.
     STRAIT_TIMED_OUT = 2,
-    /// The other end was closed or its process died. A receiving function returns this only after every message that
-    /// the other end sent was received.
+    /// The other end was closed, or its process died. A receiving function returns this status only after every message
+    /// sent by the other end was received.
     STRAIT_PEER_CLOSED = 3,
-    /// The message is longer than this end's limit, `strait_options.max_message`.
+    /// The message is longer than `strait_options.max_message` of this end.
     STRAIT_MESSAGE_TOO_LARGE = 4,
-    /// The message has more handles than this end's limit, `strait_options.max_handles`.
+    /// The message has more handles than `strait_options.max_handles` of this end.
     STRAIT_TOO_MANY_HANDLES = 5,
     /// The buffer is too small for the next message. The message stays there for the next receive.
     STRAIT_BUFFER_TOO_SMALL = 6,
     /// A handle to be sent is not an open descriptor, is given twice, or is of no known kind.
     STRAIT_BAD_HANDLE = 7,
-    /// The handle to be sent is an end of the channel over which it would be sent.
+    /// A handle is an end of the channel over which the message would be sent.
     STRAIT_OWN_CHANNEL = 8,
     /// The channel is in a wait set already. A channel can be in one wait set at a time.
     STRAIT_IN_SET = 9,
-    /// The channel is not in this wait set.
+    /// The channel is not in the wait set.
     STRAIT_NOT_IN_SET = 10,
-    /// Some descriptors of this message did not arrive; its bytes did.
+    /// Some descriptors of the message did not arrive; the bytes arrived.
     STRAIT_HANDLES_LOST = 11,
     /// This process has no free descriptor.
     STRAIT_NO_DESCRIPTORS = 12,
-    /// The kernel has no memory for what the function needs.
+    /// The kernel has not enough memory for the function.
     STRAIT_NO_MEMORY = 13,
-    /// This process holds as much for the peer as its limits allow: see `strait_set_limit`.
+    /// This process holds as much for the peer as allowed: see `strait_set_limit`.
     STRAIT_LIMIT_REACHED = 14,
     /// The peer broke the protocol, and the channel has ended.
     STRAIT_BAD_PEER = 15,
-    /// One of the two sides refused the connection.
+    /// One side refused the connection.
     STRAIT_REFUSED = 16,
-    /// This process is the child of a `fork` without `exec`; the object belongs to its parent.
+    /// This process is the child of a `fork` without `exec`; the object belongs to the parent.
     STRAIT_FORKED = 17,
     /// The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
     STRAIT_NOT_A_SOCKET = 18,
     /// The name is not valid. A name has 1 to 64 letters, digits, dots, dashes and underscores, and does not begin with
     /// a dot. An absolute path ends with such a name.
     STRAIT_BAD_NAME = 19,
-    /// Another process, or another listener of this process, listens under this name.
+    /// The name belongs to a listener of another process or of this process.
     STRAIT_NAME_TAKEN = 20,
-    /// No process listens under this name.
+    /// There is no listener with this name.
     STRAIT_NOBODY_THERE = 21,
     /// Other users could change the contents of the name directory.
     STRAIT_UNSAFE_DIRECTORY = 22,
-    /// The process that listens under this name runs as another user than the expected one.
+    /// The listening process runs as another user than expected.
     STRAIT_WRONG_SERVER = 23,
     /// There was no invitation on standard input.
     STRAIT_NO_INVITATION = 24,
     /// The service manager has passed no listening socket of this name to this process.
     STRAIT_NOT_ACTIVATED = 25,
-    /// This process was not started with a channel to its parent.
+    /// This process was not started with a channel to a parent.
     STRAIT_NO_PARENT = 26,
     /// The channel to the parent was taken before.
     STRAIT_PARENT_TAKEN = 27,
     /// The kernel refused a system call; `strait_last_error` has its `errno`.
     STRAIT_SYSTEM = 28,
-    /// This end was closed through another reference to it.
+    /// The end was closed through another reference.
     STRAIT_CLOSED = 29,
-    /// This end was sent away in a message through another reference to it, or is being sent. Also returned by a
-    /// function call that an attempt to send the end has interrupted, even if that attempt failed.
+    /// The end was sent, or is being sent, through another reference. Also returned by a function call interrupted by
+    /// an attempt to send the end, even if the attempt failed.
     STRAIT_MOVED = 30,
     /// The end to be sent is in use. For a channel: a view or a reservation of the end is still held, or the end and
     /// the end over which it would be sent are being sent over each other. For a data pipe: room or bytes are held that
     /// a function has begun with.
     STRAIT_IN_USE = 31,
-    /// An argument is invalid: a null pointer, a number out of range, or bytes that are not zero where they must be.
+    /// An argument is invalid: a null pointer, a number out of range, or nonzero bytes where zeroes are required.
     STRAIT_INVALID_ARGUMENT = 32,
     /// A defect of Strait, caught at the border of the library. How much the function did before is not known.
     STRAIT_PANICKED = 33,
-    /// An error for which this version of the C library has no number. `strait_last_error_text` has its text.
+    /// An error without a number in this version of the C library. `strait_last_error_text` has the text.
     STRAIT_OTHER = 34,
-    /// The region, or this handle of it, cannot be written to.
+    /// The region, or the given handle of the region, is not writable.
     STRAIT_READ_ONLY = 35,
-    /// The region is not sealed, so it could change while it is read.
+    /// The region is not sealed, so the content could change while being read.
     STRAIT_NOT_SEALED = 36,
     /// The region is mapped for writing, here or elsewhere, so it cannot be sealed.
     STRAIT_STILL_MAPPED = 37,
@@ -119,20 +118,20 @@ pub enum strait_status {
 
 use strait_status::*;
 
-/// Numbers that describe the last failure in this thread.
+/// Numbers about the last failure in the thread.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_error {
-    /// The status that the failed function returned; `STRAIT_OK` if no function has failed in this thread yet.
+    /// The status returned by the failed function; `STRAIT_OK` before the first failure in this thread.
     pub status: strait_status,
     /// The `errno` of a failure with `STRAIT_SYSTEM`; otherwise 0.
     pub os_error: c_int,
-    /// The number that did not fit the limit; otherwise 0. By `status`:
+    /// The number that did not fit the limit; 0 if there is none. By `status`:
     ///
     /// * `STRAIT_MESSAGE_TOO_LARGE`: bytes of the message.
-    /// * `STRAIT_BUFFER_TOO_SMALL`: bytes that the buffer needs.
+    /// * `STRAIT_BUFFER_TOO_SMALL`: required bytes of the buffer.
     /// * `STRAIT_TOO_MANY_HANDLES`: handles of the message.
-    /// * `STRAIT_HANDLES_LOST`: descriptors that were sent with the message.
+    /// * `STRAIT_HANDLES_LOST`: descriptors sent with the message.
     /// * `STRAIT_WRONG_SERVER`: the uid of the user that listens in place of the expected user.
     /// * `STRAIT_ABORTED`: the reason; 2^32 − 1 if a panic of a Rust program dropped the producer.
     pub asked: u64,
@@ -140,25 +139,25 @@ pub struct strait_error {
     ///
     /// * `STRAIT_MESSAGE_TOO_LARGE`: the largest permitted number of bytes.
     /// * `STRAIT_TOO_MANY_HANDLES`: the largest permitted number of handles.
-    /// * `STRAIT_HANDLES_LOST`: descriptors that arrived.
-    /// * `STRAIT_OUT_OF_RANGE`: bytes that the object has.
+    /// * `STRAIT_HANDLES_LOST`: arrived descriptors.
+    /// * `STRAIT_OUT_OF_RANGE`: bytes of the object.
     pub limit: u64,
 }
 
 /// Why a function of the C interface failed.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Failure {
-    /// The Rust library returned this error.
+    /// An error of the Rust library.
     Strait(Error),
-    /// A call failed with this error. Its text, which names the object of the call, is in [`TEXT`].
+    /// An error whose text, with the name of the object concerned, is in [`TEXT`].
     Named(Error),
-    /// An argument is invalid; the text says which and why.
+    /// An invalid argument; the text says which and why.
     Invalid(&'static str),
     /// A handle to be sent is no open descriptor, is given twice, or is of no known kind.
     BadHandle,
-    /// A handle to be sent is the end over which it would be sent.
+    /// A handle is the end over which the message would be sent.
     OwnChannel,
-    /// A message has this many handles, more than [`strait::quota::MAX_HANDLES`].
+    /// A message has so many handles, more than [`strait::quota::MAX_HANDLES`].
     TooManyHandles(usize),
     /// The end was closed through another reference.
     Closed,
@@ -213,14 +212,14 @@ impl Failure {
         Self::named(error, text)
     }
 
-    /// Keeps `text`, which says what happened and to which object, for the caller to record this failure at once.
+    /// Keeps `text`, which names the event and the object, for the caller to record the failure at once.
     fn named(error: Error, text: String) -> Self {
         // While this thread ends there may be no place for the text any more; the status is right even then.
         let _ = TEXT.try_with(|kept| kept.replace(text));
         Self::Named(error)
     }
 
-    /// Returns the status that C code gets for this failure.
+    /// Returns the status of the failure for C code.
     fn status(self) -> strait_status {
         match self {
             Self::Strait(error) => match error {
@@ -276,7 +275,7 @@ impl Failure {
         }
     }
 
-    /// Returns the fields `os_error`, `asked` and `limit` of [`strait_error`] for this failure.
+    /// Returns the fields `os_error`, `asked` and `limit` of [`strait_error`] for the failure.
     fn figures(self) -> (c_int, u64, u64) {
         match self {
             Self::Named(error) => Self::Strait(error).figures(),
@@ -294,7 +293,7 @@ impl Failure {
     }
 }
 
-/// Writes what happened and what to do about it, in the terms of C.
+/// Writes the event and the advice, in the terms of C.
 impl fmt::Display for Failure {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match *self {
@@ -378,11 +377,11 @@ impl fmt::Display for Failure {
 
 thread_local! {
     static LAST: Cell<Option<Failure>> = const { Cell::new(None) };
-    /// The text of the last [`Failure::Named`] of this thread.
+    /// The text of the thread's last [`Failure::Named`].
     static TEXT: RefCell<String> = const { RefCell::new(String::new()) };
 }
 
-/// Records `failure` as the last failure of this thread, and returns its status.
+/// Records `failure` as the last failure of this thread, and returns the status.
 #[cold]
 pub(crate) fn failed(failure: Failure) -> strait_status {
     LAST.with(|last| last.set(Some(failure)));
@@ -487,9 +486,9 @@ pub unsafe extern "C" fn strait_last_error(out: *mut strait_error) {
     }
 }
 
-/// Writes what happened in the last failed function of this thread, and what to do about it, into `buffer`. The text in
-/// the buffer always ends with a zero byte, and is cut off if it does not fit. Returns the number of bytes of the whole
-/// text without the zero. With `capacity` 0, `buffer` may be `NULL`.
+/// Writes into `buffer` what happened in the last failed function of this thread, and what to do. The text in the
+/// buffer always ends with a zero byte, and is cut off at the capacity. Returns the number of bytes of the whole text
+/// without the zero. With `capacity` 0, `buffer` may be `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_last_error_text(buffer: *mut c_char, capacity: usize) -> usize {
     struct Text {
@@ -501,7 +500,7 @@ pub unsafe extern "C" fn strait_last_error_text(buffer: *mut c_char, capacity: u
         fn write_str(&mut self, text: &str) -> fmt::Result {
             let fits = text.len().min(self.room.saturating_sub(self.len));
             if fits > 0 {
-                // SAFETY: the caller's buffer has `room` bytes and one more, of which `len` are written.
+                // SAFETY: the caller's buffer has `room` bytes and one more; `len` bytes are already written.
                 unsafe { std::ptr::copy_nonoverlapping(text.as_ptr(), self.buffer.add(self.len), fits) };
             }
             self.len += text.len();

@@ -36,13 +36,13 @@ pub const STRAIT_LEVEL: strait_mode = 0;
 /// `STRAIT_ONE_SHOT`: the event is reported once, to one thread, and not again before `strait_wait_set_modify`.
 pub const STRAIT_ONE_SHOT: strait_mode = 1;
 
-/// An event that `strait_wait_set_wait` reports for one member of the set.
+/// An event of a member of a wait set.
 #[repr(C)]
 #[derive(Clone, Copy, Debug)]
 pub struct strait_event {
-    /// The key that was passed to `strait_wait_set_add`.
+    /// The key given to `strait_wait_set_add`.
     pub key: u64,
-    /// The events that were found: a combination of `STRAIT_READABLE`, `STRAIT_WRITABLE` and `STRAIT_HAS_MOVED`.
+    /// A combination of `STRAIT_READABLE`, `STRAIT_WRITABLE` and `STRAIT_HAS_MOVED`.
     pub events: strait_events,
     /// Always zero.
     pub reserved: u32,
@@ -66,13 +66,13 @@ pub struct strait_wait_set {
     set: WaitSet,
     /// The set's duplicates of descriptors of C code, by the numbers of these descriptors.
     fds: Mutex<HashMap<c_int, Fd>>,
-    /// Events that did not fit into the array of C code, for the next wait. An empty vector is kept for its memory.
+    /// Events beyond the capacity of C code's array, for the next wait. An empty vector is kept for its memory.
     events: Mutex<Vec<Event>>,
 }
 
 /// Makes a wait set without members. A set has two descriptors, however many members it has.
 ///
-/// `set` receives the set, which the caller owns, or `NULL` on failure.
+/// `set` receives the set, or `NULL` on failure; the caller owns the set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_new(set: *mut *mut strait_wait_set) -> strait_status {
     call(|| {
@@ -84,16 +84,16 @@ pub unsafe extern "C" fn strait_wait_set_new(set: *mut *mut strait_wait_set) -> 
     })
 }
 
-/// Frees a wait set; its members leave it. Ignores `NULL`.
+/// Frees a wait set, after removing all members. Ignores `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_free(set: *mut strait_wait_set) {
     if !set.is_null() {
-        // SAFETY: the object came from `strait_wait_set_new`, and the caller gives it up.
+        // SAFETY: `strait_wait_set_new` made the object, and the caller gives the object up.
         call_or((), || drop(unsafe { Box::from_raw(set) }));
     }
 }
 
-/// Returns the wait set to which C code points.
+/// Returns the wait set at a pointer from C code.
 ///
 /// # Errors
 /// [`Failure::Invalid`] if `set` is `NULL`.
@@ -162,8 +162,8 @@ pub unsafe extern "C" fn strait_wait_set_modify(
     })
 }
 
-/// Arms a channel of the set for one event: that the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread
-/// may succeed now. Does not block.
+/// Arms a channel of the set for one event: the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread may
+/// succeed now. Does not block.
 ///
 /// Call this right after a send with `STRAIT_NOW` from `channel`. The event is `STRAIT_WRITABLE`, and comes when what
 /// that send lacked may be there: room for this message, however large, and not only for a small one. The event also
@@ -183,7 +183,7 @@ pub unsafe extern "C" fn strait_wait_set_await_room(
     })
 }
 
-/// Removes a channel. Calls of `strait_wait_set_wait` that begin after this report no event of it. Does not block.
+/// Removes a channel. Later calls of `strait_wait_set_wait` report no event of the channel. Does not block.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_remove(
     set: *const strait_wait_set,
@@ -335,12 +335,12 @@ pub unsafe extern "C" fn strait_wait_set_remove_listener(
     })
 }
 
-/// Adds any other descriptor, such as a socket, a timer or an eventfd, as `strait_wait_set_add` adds a channel. Its
-/// events are those that `poll` reports; an error or a hang-up counts as both.
+/// Adds any other descriptor, such as a socket, a timer or an eventfd, as `strait_wait_set_add` adds a channel. The
+/// events are the events of `poll`; an error or a hang-up counts as both events.
 ///
-/// The set watches a duplicate, so the caller still owns `fd`. The caller removes `fd` from the set before closing it:
-/// after that, another file may have its number. Fails with `STRAIT_IN_SET` if a descriptor with this number is in the
-/// set.
+/// The set watches a duplicate, so the caller still owns `fd`. Remove `fd` from the set before closing `fd`:
+/// afterwards, another file may have the number. Fails with `STRAIT_IN_SET` if a descriptor with the same number is in
+/// the set.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_add_fd(
     set: *const strait_wait_set,
@@ -394,7 +394,7 @@ pub unsafe extern "C" fn strait_wait_set_remove_fd(set: *const strait_wait_set, 
     call(|| {
         // SAFETY: the header requires the pointer to be valid.
         let set = unsafe { self::set(set) }?;
-        // Dropping the duplicate removes it from the set.
+        // Dropping the duplicate removes the descriptor from the set.
         let removed = set.fds().remove(&fd);
         removed.map(drop).ok_or(strait::Error::NotInSet.into())
     })
@@ -402,10 +402,10 @@ pub unsafe extern "C" fn strait_wait_set_remove_fd(set: *const strait_wait_set, 
 
 /// Waits until a member is ready, or until the deadline.
 ///
-/// `events` receives the events, at most `capacity` and at least one. `count` receives their number: 0 if the deadline
-/// has passed, which is a success. One call reports a member at most once. A level registration that stays ready is
-/// reported by the next call again, and members take turns. An event may be out of date: handling an earlier event may
-/// have closed the channel of a later one, so look its key up rather than following a pointer to a freed object.
+/// `events` receives the events, at most `capacity` and at least one. `count` receives the number of events: 0 if the
+/// deadline has passed, which is a success. A call reports a member at most once. A level registration that stays ready
+/// is reported by the next call again, and members take turns. An event may be out of date: handling an earlier event
+/// may have closed the channel of a later event, so look up the key rather than follow a pointer to a freed object.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_wait(
     set: *const strait_wait_set,
@@ -450,7 +450,8 @@ impl strait_wait_set {
         self.fds.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Takes the events that did not fit before; or an empty vector, with its memory if no other thread has that.
+    /// Takes the events left over from an earlier wait; or an empty vector, with its memory unless another thread has
+    /// the memory.
     fn take_events(&self) -> Vec<Event> {
         std::mem::take(&mut *self.events.lock().unwrap_or_else(PoisonError::into_inner))
     }
@@ -470,10 +471,10 @@ impl strait_wait_set {
 /// events. Then call `strait_wait_set_wait` with `STRAIT_NOW` once, handle the events, and poll the descriptor again:
 /// it stays readable as long as there may be more. The call that returns no event makes the descriptor unreadable.
 ///
-/// Watch the descriptor level-triggered, without `EPOLLET`. An edge-triggered loop gets no further wake-up for what is
-/// left: it has to call `strait_wait_set_wait` until that returns no event and `strait_wait_set_has_more` is false, and
-/// busy clients can make that last for ever. The set owns the descriptor: do not read from it or close it. Returns -1
-/// if `set` is `NULL`.
+/// Watch the descriptor level-triggered, without `EPOLLET`. An edge-triggered loop gets no further wake-up for
+/// remaining events: such a loop has to call `strait_wait_set_wait` until the call returns no event and
+/// `strait_wait_set_has_more` is false, and busy clients can prolong the loop for ever. The set owns the descriptor: do
+/// not read from the descriptor or close it. Returns -1 if `set` is `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_wait_set_fd(set: *const strait_wait_set) -> c_int {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.

@@ -1,10 +1,10 @@
-//! Checks that the C header in the repository is the one that the sources make.
+//! Checks that the C header in the repository is up to date with the sources.
 //!
-//! `STRAIT_WRITE_HEADER=1 cargo test -p strait-ffi --test header` writes it.
+//! `STRAIT_WRITE_HEADER=1 cargo test -p strait-ffi --test header` writes the header.
 
 use std::path::Path;
 
-/// The modules in the order in which the header lists them.
+/// The modules in the order of the header.
 const MODULES: [&str; 18] = [
     "status", "deadline", "signals", "options", "channel", "pipe", "handle", "region", "send", "receive", "in_place",
     "calls", "wait_set", "halves", "spawn", "meeting", "peer", "sandbox",

@@ -14,7 +14,7 @@ use strait_ffi::{
     status::*, wait_set::*,
 };
 
-/// Returns assertions in C of the layout that Rust gives structures. The macro compiles only if it names each field.
+/// Returns assertions in C of the layout of structures in Rust. The macro compiles only if all fields are named.
 macro_rules! structures {
     ($($name:ident { $($field:ident),* $(,)? })*) => {{
         let mut out = String::new();
@@ -31,7 +31,7 @@ macro_rules! structures {
     }};
 }
 
-/// Returns assertions in C of the values that Rust gives constants.
+/// Returns assertions in C of the values of constants in Rust.
 macro_rules! numbers {
     ($($name:ident)*) => {{
         let mut out = String::new();
@@ -99,8 +99,8 @@ fn assertions() -> String {
     all
 }
 
-/// Checks that this file asserts each structure and each constant of the header. A new one has to be added
-/// here too.
+/// Checks that the file asserts each structure and each constant of the header. A new structure or constant has to be
+/// added here too.
 #[test]
 fn every_structure_and_number_is_looked_at() {
     let assertions = assertions();

@@ -23,19 +23,19 @@ fn echo_in_c() {
     }
 }
 
-/// Shows that bad arguments give a status, with every compiler, and with the address sanitizer where it is available.
+/// Shows that bad arguments give a status, with every compiler, and with the address sanitizer where available.
 #[test]
 fn bad_input_is_a_status() {
     everywhere("tests/c/bad_input.c", &["-D_GNU_SOURCE"]);
 }
 
-/// Shows that one thread can close and send ends while others use them.
+/// Shows that a thread can close and send ends while others use the ends.
 #[test]
 fn ends_may_be_closed_and_sent_by_other_threads() {
     everywhere("tests/c/threads.c", &["-D_GNU_SOURCE", "-pthread"]);
 }
 
-/// Shows that two threads can each use one half of an end from C, and that joined halves are the end again.
+/// Shows that two threads can each use a half of an end from C, and that joined halves are the end again.
 #[test]
 fn halves_belong_to_one_thread_each() {
     everywhere("tests/c/halves.c", &["-D_GNU_SOURCE", "-pthread"]);
@@ -53,7 +53,7 @@ fn calls_have_replies() {
     everywhere("tests/c/calls.c", &["-D_GNU_SOURCE", "-pthread"]);
 }
 
-/// Shows that signals end waits of C programs that ask for that.
+/// Shows that signals end waits of C programs with a signal guard.
 #[test]
 fn signals_end_waits() {
     everywhere("tests/c/signals.c", &["-D_GNU_SOURCE", "-pthread"]);
@@ -71,7 +71,7 @@ fn everywhere(source: &str, more: &[&str]) {
     }
 }
 
-/// Shows that the C++ interface works without exceptions and run-time types; and, for the address sanitizer, with them.
+/// Shows that the C++ interface works without exceptions and run-time types; and with both, for the address sanitizer.
 #[test]
 fn results_in_cxx() {
     for compiler in cxx_compilers() {
@@ -94,7 +94,7 @@ fn exceptions_in_cxx() {
     }
 }
 
-/// Shows that a plug-in in a sandbox does its work with a region and a file, and does not get out.
+/// Shows that a plug-in in a sandbox works with a region and a file, and does not get out.
 #[test]
 fn a_plug_in_in_a_sandbox() {
     for compiler in cxx_compilers() {
@@ -126,7 +126,7 @@ fn frames_go_through_three_processes() {
     }
 }
 
-/// Shows that one thread serves channels and sockets in an event loop that does not know channels.
+/// Shows that a single thread serves channels and sockets in an event loop without special support for channels.
 #[test]
 fn channels_in_libuv() {
     let has_libuv =
@@ -145,8 +145,8 @@ fn channels_in_libuv() {
     }
 }
 
-/// Shows that the service of the guide goes on while clients do not read, send nonsense or die; that it closes bad
-/// clients with a reason; and that it stops with connected clients, which get the reason.
+/// Shows that the service of the guide continues while clients do not read, send nonsense or die; that the service
+/// closes bad clients with a reason; and that the service stops with connected clients, which get the reason.
 #[test]
 fn a_service_in_an_epoll_loop() {
     for compiler in c_compilers() {
@@ -185,12 +185,12 @@ fn a_service_in_an_epoll_loop() {
             text
         };
         assert!(serving.wait().expect("it ends").success() && log.ends_with("stopped\n"), "{log}");
-        // The client that was killed may have been closed for that reason before.
+        // The killed client may have been closed for the same reason before.
         assert!(log.matches("does not read").count() >= 2, "{log}");
     }
 }
 
-/// Shows that the guide to the service quotes the program that the test above runs.
+/// Shows that the guide to the service quotes the program run by the test above.
 #[test]
 fn the_guide_quotes_the_service() {
     let guide = std::fs::read_to_string(root().join("../..").join("docs/guides/c-service.md")).expect("the guide");
@@ -215,8 +215,8 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
-/// Shows that the libraries can be installed to the directory that Debian uses, are stripped there, are found by
-/// pkg-config, and that nothing is left once they are removed.
+/// Shows that the libraries can be installed to Debian's directory, are stripped there, are found by pkg-config, and
+/// that nothing is left after the removal.
 #[test]
 fn other_directories_and_removal() {
     if !has("pkg-config") || !has("objcopy") {
@@ -254,8 +254,8 @@ fn other_directories_and_removal() {
     assert!(String::from_utf8_lossy(&refused.stderr).contains("below the prefix"));
 }
 
-/// Shows that the CMake package works, also after everything was moved elsewhere; and that one for another version is
-/// not found.
+/// Shows that the CMake package works, even after a move of all files; and that a package for another version is not
+/// found.
 #[test]
 fn a_project_of_cmake() {
     if !has("cmake") {
@@ -294,7 +294,7 @@ fn a_project_of_cmake() {
     assert!(fits("0.1") && fits("0.1.0") && !fits("0.2") && !fits("0.0.9") && !fits("1.0"));
 }
 
-/// Shows that the shared library and each of its functions have a version, and that nothing else is visible.
+/// Shows that the shared library and each function have a version, and that nothing else is visible.
 #[test]
 fn symbols_have_versions() {
     let library = installed().join("lib/libstrait.so");

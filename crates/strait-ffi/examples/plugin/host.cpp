@@ -1,8 +1,8 @@
-// A program that uses a plug-in which it does not trust.
+// A program with an untrusted plug-in.
 //
-// The host starts the plug-in. It gives the plug-in a picture as a sealed region (which the plug-in cannot change), a
-// file for the answer, and a request. The plug-in enters a sandbox before it looks at any of these: see plugin.cpp.
-// Whatever the plug-in does, it can only answer, be silent or die, and the host goes on.
+// The host starts the plug-in. The host gives the plug-in a picture as a sealed region (which the plug-in cannot
+// change), a file for the answer, and a request. The plug-in enters a sandbox before looking at the three: see
+// plugin.cpp. The plug-in can only answer, be silent or die; in each case the host continues.
 //
 //   ./host ./plugin        adds up a picture
 //   ./host ./plugin evil   the plug-in tries to get out first
@@ -37,7 +37,7 @@ int main(int argc, char **argv) {
         return 2;
     }
 
-    // The host limits what a plug-in can make it keep, and for how long.
+    // The host accepts no descriptors from the plug-in, and sends no message above 4 KiB.
     auto plugin = must(strait::spawn({argv[1], {argv[1]}}, strait::Options().refuse_descriptors().max_message(4096)), "the plug-in");
 
     std::vector<std::byte> picture(640 * 480);
@@ -58,7 +58,7 @@ int main(int argc, char **argv) {
                     WIFSIGNALED(ended) ? WTERMSIG(ended) : -WEXITSTATUS(ended));
         return 3;
     }
-    // The host trusts neither what the plug-in said nor what it wrote: it checks the sizes, and works on copies.
+    // The host trusts neither the plug-in's message nor its file: the host checks the sizes, and works on copies.
     std::printf("the plug-in says: %.*s\n", static_cast<int>(said->size()), said->text().data());
     unsigned long long sum = 0;
     if (pread(answer.get(), &sum, sizeof sum, 0) != static_cast<ssize_t>(sizeof sum)) {

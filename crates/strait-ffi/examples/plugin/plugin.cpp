@@ -1,9 +1,9 @@
-// A plug-in that enters a sandbox: it takes its channel, gives up everything else, and only then looks at what the host
-// sends.
+// A plug-in that enters a sandbox: the plug-in takes its channel, gives up everything else, and only then looks at
+// messages of the host.
 //
-// It keeps the system calls that Strait makes to wait, receive and map memory, and those that read and write
-// descriptors that it was given. It cannot connect, start or signal anything, and is killed if it tries; it cannot open
-// a file.
+// The sandbox leaves the system calls of Strait for waiting, receiving and mapping memory, and calls for reading and
+// writing received descriptors. The plug-in cannot connect, start or signal anything, and is killed if it tries; it
+// cannot open a file.
 
 #include <strait/strait.hpp>
 
@@ -34,7 +34,7 @@ using namespace std::literals;
 
 namespace {
 
-// The system calls of the plug-in itself: for descriptors that it has. The library names its own.
+// The plug-in's own system calls, on descriptors that it has. The library lists its calls.
 constexpr std::int64_t own[] = {__NR_lseek};
 
 // The arguments of some calls of the library: with others, the plug-in could change the limits of its host, or have the
@@ -129,7 +129,7 @@ int main() {
     for (const auto byte : view->bytes()) {
         sum += std::to_integer<unsigned>(byte);
     }
-    // No process can change a sealed region, not even one that has its handle.
+    // No process can change a sealed region, not even with a handle of the region.
     const bool tried = picture.map_writable().error() == STRAIT_READ_ONLY;
     if (pwrite(answer.get(), &sum, sizeof sum, 0) != static_cast<ssize_t>(sizeof sum)) {
         return 1;

@@ -7,7 +7,7 @@
 
 namespace strait {
 
-// The object that replies to one request. If it is destroyed without a reply, the caller gets STRAIT_NOT_ANSWERED.
+// The object for the reply to one request. If it is destroyed without a reply, the caller gets STRAIT_NOT_ANSWERED.
 class Replier {
 public:
     Replier() noexcept = default;
@@ -27,7 +27,7 @@ private:
     detail::Owned<strait_replier, strait_replier_free> replier_;
 };
 
-// A request, and the object that replies to it.
+// A request, and the object for the reply.
 struct Request {
     Message message;
     Replier replier;
@@ -38,7 +38,7 @@ class CallEnd {
 public:
     explicit CallEnd(strait_call_end *end) noexcept : end_(end) {}
 
-    // Turns an end of a channel into a call end. If this succeeds, it takes the channel.
+    // Turns an end of a channel into a call end. Takes the channel only on success.
     static result<CallEnd> over(Channel &&channel) {
         strait_call_end *end = nullptr;
         if (const auto status = strait_call_end_over(channel.get(), &end); status != STRAIT_OK) {

@@ -18,14 +18,14 @@ using Peer = strait_peer;
 using Counters = strait_counters;
 using ChannelState = strait_channel_state;
 using Usage = strait_usage;
-// What became of the link to a process that was reported as a bad peer.
+// The fate of the link to a process reported as a bad peer.
 enum class Reported : strait_reported {
     closed = STRAIT_REPORTED_CLOSED,
     gone = STRAIT_REPORTED_GONE,
     within = STRAIT_REPORTED_WITHIN,
     brought = STRAIT_REPORTED_BROUGHT,
 };
-// The sizes of the next message, before it is received.
+// The sizes of the next message, before the receive.
 using MessageInfo = strait_message_info;
 
 // An object that a message can carry: a file descriptor, an end of a channel or of a data pipe, or a region. A handle
@@ -70,8 +70,8 @@ public:
     bool is_consumer() const noexcept { return handle_.kind == STRAIT_HANDLE_CONSUMER; }
     explicit operator bool() const noexcept { return handle_.kind != STRAIT_HANDLE_NONE; }
 
-    // Takes the object out of the handle, if it is of this type; then the handle is empty. Otherwise returns an empty
-    // object, and the handle stays as it is.
+    // Takes the object out of the handle, if the object has the asked type; then the handle is empty. Otherwise returns
+    // an empty object, and leaves the handle unchanged.
     Fd into_fd() noexcept { return Fd(strait_handle_take_fd(&handle_)); }
     inline Channel into_channel() noexcept;
     Region into_region() noexcept { return Region(strait_handle_take_region(&handle_)); }
@@ -95,7 +95,7 @@ static_assert(sizeof(Handle) == sizeof(strait_handle) && std::is_standard_layout
 
 inline strait_handle *raw(std::span<Handle> handles) noexcept { return reinterpret_cast<strait_handle *>(handles.data()); }
 
-// Returns all handles that `take` gives out.
+// Returns all handles given out by `take`.
 template <class Take> result<std::vector<Handle>> take_all(Take take) {
     std::array<strait_handle, STRAIT_MAX_HANDLES> raw;
     std::size_t count = 0;
@@ -112,7 +112,7 @@ template <class Take> result<std::vector<Handle>> take_all(Take take) {
 
 } // namespace detail
 
-// A received message. Receiving into it again reuses its memory, and closes the handles that were not taken.
+// A received message. The next receive into the message reuses the memory, and closes the handles still in the message.
 class Message {
 public:
     Message() : message_(strait_message_new()) {}
@@ -135,13 +135,13 @@ public:
         return static_cast<Reported>(reported);
     }
 
-    // Takes the handles, in the order in which they were sent; none if they were taken before.
+    // Takes the handles in the order of sending; none if already taken.
     result<std::vector<Handle>> take_handles() {
         return detail::take_all([this](auto... to) { return strait_message_take_handles(message_.get(), to...); });
     }
 
-    // Takes the handle with this index of those that were not taken yet, and leaves the others. Returns an empty handle
-    // if there is none.
+    // Takes the handle with the given index among the handles still in the message, and leaves the others. Returns an
+    // empty handle if there is none.
     result<Handle> take_handle(std::size_t index) {
         strait_handle raw;
         if (const auto status = strait_message_take_handle(message_.get(), index, &raw); status != STRAIT_OK) {
@@ -160,7 +160,7 @@ private:
     detail::Owned<strait_message, strait_message_free> message_;
 };
 
-// A received message in the memory where the peer wrote it. Unless the message is sealed, the peer can change the bytes
+// A received message in the memory written by the peer. Unless the message is sealed, the peer can change the bytes
 // while this process reads them: copy the bytes on which a decision depends, and decide on the copy.
 class View {
 public:
@@ -181,7 +181,7 @@ public:
         return std::span(static_cast<const std::byte *>(strait_view_data(view_.get())), size());
     }
 
-    // Returns the address of the bytes, for code that can handle bytes that change.
+    // Returns the address of the bytes, for code that can handle changing bytes.
     const volatile void *untrusted() const noexcept { return strait_view_data(view_.get()); }
 
     // Forwards the message with its handles over another channel without reading it. The bytes seen here are certain to
@@ -196,16 +196,16 @@ private:
     detail::Owned<strait_view, strait_view_free> view_;
 };
 
-// Room for a message, to be filled in the memory where the peer will read it. Destroying it without a commit sends
+// Room for a message, to be filled in the memory where the peer will read. Destroying the object without a commit sends
 // nothing.
 class Reservation {
 public:
     Reservation(strait_reservation *room, std::size_t size) noexcept : room_(room), size_(size) {}
 
-    // Returns the memory. Write to it, but do not read from it.
+    // Returns the memory, for writing only: do not read from the memory.
     std::span<std::byte> data() noexcept { return {static_cast<std::byte *>(strait_reservation_data(room_.get())), size_}; }
 
-    // Sends all bytes, or the first `size` bytes. If this succeeds, it takes the handles.
+    // Sends all bytes, or the first `size` bytes. Takes the handles only on success.
     result<void> commit(std::span<Handle> handles = {}) && { return std::move(*this).commit_first(size_, handles); }
     result<void> commit_first(std::size_t size, std::span<Handle> handles = {}) && {
         return detail::done(strait_reservation_commit(room_.release(), size, detail::raw(handles), handles.size()));
@@ -216,8 +216,7 @@ private:
     std::size_t size_;
 };
 
-// One message of a batch. The memory and the handles that it names must exist until the batch is sent; the handles are
-// taken with it.
+// A message of a batch. The named memory and handles must exist until the batch is sent; sending takes the handles.
 struct Outgoing {
     std::span<const iovec> parts;
     std::span<Handle> handles = {};
@@ -232,7 +231,7 @@ inline strait_message *const *raw(std::span<Message> messages) noexcept {
     return reinterpret_cast<strait_message *const *>(messages.data());
 }
 
-// Returns a batch as the C library takes it.
+// Returns a batch in the form of the C library.
 inline std::vector<strait_outgoing> row(std::span<const Outgoing> messages) {
     std::vector<strait_outgoing> row;
     row.reserve(messages.size());
@@ -244,7 +243,7 @@ inline std::vector<strait_outgoing> row(std::span<const Outgoing> messages) {
 
 } // namespace detail
 
-// One end of a channel. For several threads at once, make an object for each of them with `share`.
+// One end of a channel. For several threads at once, give each thread an object of its own, made by `share`.
 class Channel {
 public:
     // An empty object: every function fails with STRAIT_INVALID_ARGUMENT.
@@ -260,7 +259,7 @@ public:
         return std::pair(Channel(a), Channel(b));
     }
 
-    // Makes a channel over a connected SOCK_SEQPACKET Unix socket. If this succeeds, it takes the socket.
+    // Makes a channel over a connected SOCK_SEQPACKET Unix socket. Takes the socket only on success.
     static result<Channel> over(Fd &&socket, const Options &options = {}) {
         auto made = make([&](auto **out) { return strait_channel_over(socket.get(), options.get(), out); });
         if (made) {
@@ -269,12 +268,12 @@ public:
         return made;
     }
 
-    // Takes the channel to the process that started this one.
+    // Takes the channel to the parent process, which started this process.
     static result<Channel> from_parent(const Options &options = {}) {
         return make([&](auto **out) { return strait_from_parent(options.get(), out); });
     }
 
-    // Connects to the process that invited this process over its standard input.
+    // Connects to the process that sent an invitation over the standard input of this process.
     static result<Channel> invited(Deadline deadline, const Options &options = {}) {
         return make([&](auto **out) { return strait_invited(options.get(), out, deadline.get()); });
     }
@@ -284,7 +283,7 @@ public:
 
     // Closes the end. Function calls through other references fail with STRAIT_CLOSED from now on.
     void close() noexcept { strait_channel_close(channel_.release()); }
-    // Closes this end, and tells the peer why.
+    // Closes the end, with a reason for the peer.
     void close_with(std::uint32_t reason) noexcept { strait_channel_close_with(channel_.release(), reason); }
     // Returns why the other end was closed, once a receive has failed with STRAIT_PEER_CLOSED; nothing if it did not say.
     std::optional<std::uint32_t> close_reason() const noexcept {
@@ -297,7 +296,7 @@ public:
     }
     result<void> try_send(Bytes bytes) const { return send(bytes, Deadline::now()); }
 
-    // Sends bytes with handles. If this succeeds, it takes the handles; otherwise the caller still owns them.
+    // Sends bytes with handles. Takes the handles only on success; after a failure the caller still owns them.
     result<void> send(Bytes bytes, std::span<Handle> handles, Deadline deadline = Deadline::never()) const {
         const auto part = bytes.part();
         return sendv({&part, 1}, handles, deadline);
@@ -306,7 +305,7 @@ public:
         return send(bytes, std::span(&handle, 1), deadline);
     }
 
-    // Sends the parts, one after the other, as one message.
+    // Sends a message made of the parts, one after the other.
     result<void> sendv(std::span<const iovec> parts, std::span<Handle> handles = {}, Deadline deadline = Deadline::never()) const {
         return detail::done(
             strait_sendv(channel_.get(), parts.data(), parts.size(), detail::raw(handles), handles.size(), deadline.get()));
@@ -346,7 +345,7 @@ public:
         return size;
     }
 
-    // Receives as many messages as are there, at least one, and returns their number.
+    // Receives all queued messages, at least one and at most as many as `messages` has, and returns their number.
     result<std::size_t> recv_many(std::span<Message> messages, Deadline deadline = Deadline::never()) const {
         std::size_t count = 0;
         const auto status = strait_recv_many(channel_.get(), detail::raw(messages), messages.size(), &count, deadline.get());
@@ -370,8 +369,8 @@ public:
         return View(view);
     }
 
-    // Forwards a received message with its handles; then the message is empty. The memory of a message that its sender
-    // has sealed is passed on without a copy. If this fails, the message is as it was.
+    // Forwards a received message with its handles; then the message is empty. Memory sealed by the sender is passed on
+    // without a copy. After a failure the message is as before.
     result<void> forward(Message &message, Deadline deadline = Deadline::never()) const {
         return detail::done(strait_forward(channel_.get(), message.get(), deadline.get()));
     }
@@ -380,7 +379,7 @@ public:
     result<Reservation> reserve(std::size_t size, Deadline deadline = Deadline::never()) const {
         return room(strait_reserve, size, deadline);
     }
-    // Makes memory for a message of `size` bytes that no process can change once it is sent.
+    // Makes memory for a message of `size` bytes. Once the message is sent, no process can change the bytes.
     result<Reservation> reserve_sealed(std::size_t size, Deadline deadline = Deadline::never()) const {
         return room(strait_reserve_sealed, size, deadline);
     }
@@ -425,18 +424,18 @@ public:
         return get<bool>([this](bool *out) { return strait_channel_disconnect(channel_.get(), out); });
     }
 
-    // Moves the channel into memory that only the two processes at its ends have.
+    // Moves the channel into memory shared by no other processes than the two at the ends.
     result<void> rehome(Deadline deadline) const { return detail::done(strait_channel_rehome(channel_.get(), deadline.get())); }
 
-    // Splits the end into a sender and a receiver that each belong to one thread: see halves.hpp. If this succeeds, it
-    // takes this object, and function calls through other references fail with STRAIT_MOVED.
+    // Splits the end into a sender and a receiver, each for one thread: see halves.hpp. On success this object is
+    // empty, and function calls through other references fail with STRAIT_MOVED.
     inline result<Halves> split() &&;
 
     explicit operator bool() const noexcept { return channel_.get() != nullptr; }
     strait_channel *get() const noexcept { return channel_.get(); }
     strait_channel *release() noexcept { return channel_.release(); }
 
-    // Returns the channel that a function of the C library makes.
+    // Returns the channel made by a function of the C library.
     template <class Call> static result<Channel> make(Call call) {
         strait_channel *channel = nullptr;
         if (const auto status = call(&channel); status != STRAIT_OK) {
@@ -482,14 +481,14 @@ inline result<void> set_limit(strait_resource resource, std::uint64_t peer, std:
     return detail::done(strait_set_limit(resource, peer, user));
 }
 
-// Sets the number of bytes of memory that this process keeps for large messages that it sends, over all channels.
+// Sets the limit on the bytes of memory that this process keeps for outgoing large messages, over all channels.
 inline void set_pool_limit(std::size_t bytes) noexcept { strait_set_pool_limit(bytes); }
 inline std::size_t pool_limit() noexcept { return strait_pool_limit(); }
 
-// Returns the number of bytes that are kept now.
+// Returns the number of bytes kept now.
 inline std::size_t pool_held() noexcept { return strait_pool_held(); }
 
-// Gives back the kept memory that no message uses now, and returns its number of bytes.
+// Gives back the unused part of the kept memory, and returns the number of bytes given back.
 inline std::size_t trim() noexcept { return strait_trim(); }
 
 } // namespace strait

@@ -1,4 +1,4 @@
-// The halves of an end: a sender and a receiver that each belong to one thread.
+// The halves of an end, a sender and a receiver, each for one thread at a time.
 
 #ifndef STRAIT_HALVES_HPP
 #define STRAIT_HALVES_HPP
@@ -9,8 +9,8 @@ namespace strait {
 
 class Receiver;
 
-// The sending half of an end. One thread at a time uses it, so its calls need no lock: they are faster than those of a
-// channel. Channel::split makes it.
+// The sending half of an end, made by Channel::split. Only one thread at a time uses the half, so the calls need no
+// lock, and are faster than on a channel.
 class Sender {
 public:
     // An empty object: every function fails with STRAIT_INVALID_ARGUMENT.
@@ -22,7 +22,7 @@ public:
     }
     result<void> try_send(Bytes bytes) { return send(bytes, Deadline::now()); }
 
-    // Sends bytes with handles. If this succeeds, it takes the handles; otherwise the caller still owns them.
+    // Sends bytes with handles. Takes the handles only on success; after a failure the caller still owns them.
     result<void> send(Bytes bytes, std::span<Handle> handles, Deadline deadline = Deadline::never()) {
         const auto part = bytes.part();
         return sendv({&part, 1}, handles, deadline);
@@ -30,7 +30,7 @@ public:
     result<void> send(Bytes bytes, Handle &&handle, Deadline deadline = Deadline::never()) {
         return send(bytes, std::span(&handle, 1), deadline);
     }
-    // Sends the parts, one after the other, as one message.
+    // Sends a message made of the parts, one after the other.
     result<void> sendv(std::span<const iovec> parts, std::span<Handle> handles = {}, Deadline deadline = Deadline::never()) {
         return detail::done(
             strait_sender_sendv(sender_.get(), parts.data(), parts.size(), detail::raw(handles), handles.size(), deadline.get()));
@@ -47,13 +47,13 @@ public:
     result<Reservation> reserve(std::size_t size, Deadline deadline = Deadline::never()) {
         return room(strait_sender_reserve, size, deadline);
     }
-    // Makes memory for a message of `size` bytes that no process can change once it is sent.
+    // Makes memory for a message of `size` bytes. Once the message is sent, no process can change the bytes.
     result<Reservation> reserve_sealed(std::size_t size, Deadline deadline = Deadline::never()) {
         return room(strait_sender_reserve_sealed, size, deadline);
     }
 
-    // Makes the end again of which this object and `receiver` are the halves. If this succeeds, it takes both. Fails with
-    // STRAIT_INVALID_ARGUMENT if they belong to different ends.
+    // Joins this object and `receiver` to the end from which both were split. On success both objects are empty. Fails
+    // with STRAIT_INVALID_ARGUMENT if the halves belong to different ends.
     inline result<Channel> join(Receiver &&receiver) &&;
 
     explicit operator bool() const noexcept { return sender_.get() != nullptr; }
@@ -72,8 +72,8 @@ private:
     detail::Owned<strait_sender, strait_sender_free> sender_;
 };
 
-// The receiving half of an end. One thread at a time uses it, so its calls need no lock: they are faster than those of a
-// channel. Channel::split makes it.
+// The receiving half of an end, made by Channel::split. Only one thread at a time uses the half, so the calls need no
+// lock, and are faster than on a channel.
 class Receiver {
 public:
     // An empty object: every function fails with STRAIT_INVALID_ARGUMENT.
@@ -103,7 +103,7 @@ public:
         }
         return size;
     }
-    // Receives as many messages as are there, at least one, and returns their number.
+    // Receives all queued messages, at least one and at most as many as `messages` has, and returns their number.
     result<std::size_t> recv_many(std::span<Message> messages, Deadline deadline = Deadline::never()) {
         std::size_t count = 0;
         const auto status =

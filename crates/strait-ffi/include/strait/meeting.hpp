@@ -17,7 +17,7 @@ struct Program {
     std::vector<std::string> environment = {};
 };
 
-// A process that was started, and the channel to it. The caller has to wait for the process.
+// A started process, with a channel. The caller has to wait for the process.
 struct Child {
     pid_t pid;
     Channel channel;
@@ -37,7 +37,7 @@ inline std::vector<const char *> texts(const std::vector<std::string> &all) {
 
 } // namespace detail
 
-// Starts a program with a channel to it. The program takes its end with Channel::from_parent.
+// Starts a program with a channel. The program takes its end with Channel::from_parent.
 inline result<Child> spawn(const Program &program, const Options &options = {}) {
     const auto arguments = detail::texts(program.arguments), environment = detail::texts(program.environment);
     pid_t pid = 0;
@@ -54,12 +54,12 @@ inline result<Child> spawn(const Program &program, const Options &options = {}) 
 // A channel to a program that is started in another way than with spawn.
 struct Inheritance {
     Channel channel;
-    // The descriptor that the program has to inherit. Close it once the program has started.
+    // The descriptor for the program to inherit. Close the descriptor once the program has started.
     Fd descriptor;
     // The value of STRAIT_PARENT in the environment of the program.
     std::string value;
 
-    // Makes a channel. The program gets the descriptor as its number `number`; -1 stands for the number that it has here.
+    // Makes a channel. The program inherits the descriptor under the number `number`; -1 stands for the present number.
     static result<Inheritance> create(int number = -1, const Options &options = {}) {
         int fd = -1;
         char value[STRAIT_INHERITANCE_LEN] = {};
@@ -85,13 +85,13 @@ struct ListenerOptions {
     Options channel = {};
 };
 
-// An invitation: a one-time token that lets one process connect.
+// An invitation: a one-time token with which one process can connect.
 class Invitation {
 public:
     Invitation(strait_invitation *invitation, std::shared_ptr<const ListenerOptions> options) noexcept
         : options_(std::move(options)), invitation_(invitation) {}
 
-    // Starts a program that takes its end with Channel::invited, and returns its process number.
+    // Starts a program, which takes its end with Channel::invited, and returns the process number.
     result<pid_t> spawn(const Program &program) const {
         const auto arguments = detail::texts(program.arguments), environment = detail::texts(program.environment);
         pid_t pid = 0;
@@ -104,7 +104,7 @@ public:
         return pid;
     }
 
-    // Writes the line that invites a process to a descriptor that leads to the standard input of that process.
+    // Writes the invitation line to a descriptor connected to the standard input of the invited process.
     result<void> tell(int fd) const { return detail::done(strait_invitation_tell(invitation_.get(), fd)); }
 
     result<Channel> accept(Deadline deadline = Deadline::never()) const {
@@ -112,19 +112,19 @@ public:
     }
 
 private:
-    // The invitation uses the options, so they are destroyed after it.
+    // Destroyed after the invitation, which uses the options.
     std::shared_ptr<const ListenerOptions> options_;
     detail::Owned<strait_invitation, strait_invitation_free> invitation_;
 };
 
-// A listener, to which other processes connect under a name.
+// A listener, to which other processes connect by name.
 class Listener {
 public:
     static result<Listener> bind(const char *name, ListenerOptions options = {}) {
         return make(name, std::move(options), strait_listener_bind);
     }
 
-    // Listens on a socket that a service manager made.
+    // Listens on a socket made by a service manager.
     static result<Listener> activated(const char *name = nullptr, ListenerOptions options = {}) {
         return make(name, std::move(options), strait_listener_activated);
     }
@@ -144,7 +144,7 @@ public:
 
     const strait_listener *get() const noexcept { return listener_.get(); }
 
-    // Returns a descriptor that is readable when `accept` may have work to do. The listener owns it.
+    // Returns a descriptor, owned by the listener, that is readable when `accept` may have work to do.
     int fd() const noexcept { return strait_listener_fd(listener_.get()); }
     std::string_view path() const noexcept { return strait_listener_path(listener_.get()); }
 
@@ -179,7 +179,7 @@ private:
         return Listener(listener, std::move(options));
     }
 
-    // The listener uses the options, so they are destroyed after it.
+    // Destroyed after the listener, which uses the options.
     std::shared_ptr<const ListenerOptions> options_;
     detail::Owned<strait_listener, strait_listener_free> listener_;
 };
@@ -193,7 +193,7 @@ struct ConnectOptions {
     bool wait_for_listener = false;
 };
 
-// Connects to the process that listens under a name, which may be an absolute path.
+// Connects to the process that listens under a name, or under an absolute path.
 inline result<Channel> connect(const char *name, Deadline deadline, const ConnectOptions &options = {}) {
     strait_connect_options raw{};
     raw.directory = options.directory.empty() ? nullptr : options.directory.c_str();

@@ -10,12 +10,13 @@ namespace strait {
 class Producer;
 class Consumer;
 
-// Room of a producer to write to in place. Destroying it without `commit` writes nothing. The producer must outlive it.
+// Room of a producer for writing in place. Destroying the object without `commit` writes nothing. The producer must
+// outlive the object.
 class Room {
 public:
     explicit Room(strait_producer *producer, std::span<std::byte> bytes) noexcept : producer_(producer), bytes_(bytes) {}
 
-    // Returns the memory. Write to it, but do not read from it: the peer may change its bytes.
+    // Returns the memory, for writing only: do not read from the memory, since the peer may change the bytes.
     std::span<std::byte> bytes() const noexcept { return bytes_; }
     std::size_t size() const noexcept { return bytes_.size(); }
 
@@ -35,9 +36,9 @@ private:
     std::span<std::byte> bytes_;
 };
 
-// Bytes of a consumer, in the memory where the producer wrote them. The producer can still change them: copy the bytes
-// on which a decision depends, once. Destroying this without `consume` reads nothing. The consumer must outlive this.
-// At the end of the stream this is empty, and holds nothing.
+// Bytes of a consumer, in the memory written by the producer. The producer can still change the bytes: copy the bytes
+// on which a decision depends, once. Destroying the object without `consume` reads nothing. The consumer must outlive
+// the object. At the end of the stream the object is empty, and holds nothing.
 class Unread {
 public:
     explicit Unread(strait_consumer *consumer, std::span<const std::byte> bytes) noexcept : consumer_(consumer), bytes_(bytes) {}
@@ -72,7 +73,7 @@ public:
     Producer() noexcept = default;
     explicit Producer(strait_producer *producer) noexcept : producer_(producer) {}
 
-    // Writes as many bytes as there is room for, at least one element, and returns their number.
+    // Writes as many bytes as fit now, at least one element, and returns their number.
     result<std::size_t> write(Bytes bytes, Deadline deadline = Deadline::never()) const {
         std::size_t written = 0;
         const auto status = strait_producer_write(producer_.get(), bytes.data(), bytes.size(), &written, deadline.get());
@@ -85,7 +86,7 @@ public:
     result<void> write_whole(Bytes bytes, Deadline deadline = Deadline::never()) const {
         return detail::done(strait_producer_write_whole(producer_.get(), bytes.data(), bytes.size(), deadline.get()));
     }
-    // Returns room to write to in place, at least one element.
+    // Returns room for writing in place, at least one element.
     result<Room> begin_write(Deadline deadline = Deadline::never()) const {
         void *room = nullptr;
         std::size_t size = 0;
@@ -94,7 +95,7 @@ public:
         }
         return Room(producer_.get(), {static_cast<std::byte *>(room), size});
     }
-    // Returns the number of bytes that could be written now.
+    // Returns the number of bytes with room now.
     result<std::size_t> room() const {
         std::size_t room = 0;
         if (const auto status = strait_producer_room(producer_.get(), &room); status != STRAIT_OK) {
@@ -123,7 +124,7 @@ public:
     Consumer() noexcept = default;
     explicit Consumer(strait_consumer *consumer) noexcept : consumer_(consumer) {}
 
-    // Reads the bytes that are there, at least one element, and returns their number: 0 at the end of the stream.
+    // Reads the bytes available now, at least one element, and returns their number: 0 at the end of the stream.
     result<std::size_t> read(std::span<std::byte> out, Deadline deadline = Deadline::never()) const {
         return count([&](auto *count) {
             return strait_consumer_read(consumer_.get(), out.data(), out.size(), count, deadline.get());
@@ -133,14 +134,14 @@ public:
     result<void> read_whole(std::span<std::byte> out, Deadline deadline = Deadline::never()) const {
         return detail::done(strait_consumer_read_whole(consumer_.get(), out.data(), out.size(), deadline.get()));
     }
-    // Copies the bytes that are there now; the next read returns them again.
+    // Copies the bytes available now; the next read returns the same bytes again.
     result<std::size_t> peek(std::span<std::byte> out) const {
         return count([&](auto *count) { return strait_consumer_peek(consumer_.get(), out.data(), out.size(), count); });
     }
     result<std::size_t> discard(std::size_t most) const {
         return count([&](auto *count) { return strait_consumer_discard(consumer_.get(), most, count); });
     }
-    // Returns the bytes that are there, to be read in place.
+    // Returns the bytes available now, for reading in place.
     result<Unread> begin_read(Deadline deadline = Deadline::never()) const {
         const void *bytes = nullptr;
         std::size_t size = 0;
@@ -149,13 +150,13 @@ public:
         }
         return Unread(size > 0 ? consumer_.get() : nullptr, {static_cast<const std::byte *>(bytes), size});
     }
-    // Returns the number of bytes that could be read now.
+    // Returns the number of readable bytes.
     result<std::size_t> available() const {
         return count([&](auto *count) { return strait_consumer_available(consumer_.get(), count); });
     }
 
-    // Closes the end with a reason: the producer's writes fail with STRAIT_ABORTED; their Error::details().asked is the
-    // reason. Empties this object.
+    // Closes the end with a reason: the producer's writes fail with STRAIT_ABORTED, with the reason in
+    // Error::details().asked. Empties the object.
     void abort(std::uint32_t reason) noexcept { strait_consumer_abort(consumer_.release(), reason); }
 
     std::size_t capacity() const noexcept { return strait_consumer_capacity(consumer_.get()); }

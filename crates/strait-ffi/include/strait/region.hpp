@@ -1,4 +1,4 @@
-// Regions: shared memory as an object that messages can carry.
+// Regions: shared memory as an object for messages.
 
 #ifndef STRAIT_REGION_HPP
 #define STRAIT_REGION_HPP
@@ -54,8 +54,8 @@ enum class Access : strait_access { writable = STRAIT_WRITABLE_REGION, read_only
 
 class Region;
 
-// Memory that becomes a sealed region without a copy. `seal` returns the region; the bytes stay at their address, as
-// private memory of this process.
+// Memory of a future sealed region, without a copy. `seal` returns the region; the bytes keep their address, as private
+// memory of this process.
 class WriterMapping {
 public:
     explicit WriterMapping(strait_mapping *mapping) noexcept : mapping_(mapping) {}
@@ -82,7 +82,7 @@ public:
         const auto given = raw(options);
         return make([&](auto **out) { return strait_region_create(&given, size, out); });
     }
-    // Makes a sealed region with a copy of these bytes, which no process can ever change.
+    // Makes a sealed region with a copy of the bytes, which no process can ever change.
     static result<Region> sealed(Bytes bytes) {
         return make([&](auto **out) { return strait_region_sealed(bytes.data(), bytes.size(), out); });
     }

@@ -1,5 +1,4 @@
-// The results of functions: a value, or an error whose text says what to do. Nothing here throws; strait/throwing.hpp
-// does.
+// The results of functions: a value, or an error whose text has advice. Nothing here throws; strait/throwing.hpp does.
 
 #ifndef STRAIT_RESULT_HPP
 #define STRAIT_RESULT_HPP
@@ -20,11 +19,11 @@ namespace strait {
 // Why a function failed. An error is small and cheap to make. Rare errors carry a text and numbers, which copies share.
 class Error {
 public:
-    // Returns the last failure of this thread, which had the given status.
+    // Returns the last failure of the thread, which had the given status.
     static Error last(strait_status status) {
         Error error(status);
         switch (status) {
-        // These errors are frequent, and their details say nothing more.
+        // Frequent errors, whose details contain no more than the status.
         case STRAIT_OK:
         case STRAIT_WOULD_BLOCK:
         case STRAIT_TIMED_OUT:
@@ -42,7 +41,7 @@ public:
 
     strait_status status() const noexcept { return status_; }
 
-    // Returns what happened, and what to do about it.
+    // Returns a text about the event and what to do.
     std::string_view text() const noexcept {
         return details_ ? std::string_view(details_->text) : std::string_view(strait_status_text(status_));
     }

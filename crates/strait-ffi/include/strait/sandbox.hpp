@@ -1,4 +1,4 @@
-// The system calls that a sandbox must allow.
+// The system calls to allow in a sandbox.
 
 #ifndef STRAIT_SANDBOX_HPP
 #define STRAIT_SANDBOX_HPP
@@ -10,19 +10,19 @@
 
 namespace strait {
 
-// What a process does after its sandbox is active.
+// The activity of a process after its sandbox is active.
 enum class Phase : strait_phase {
     // Messages, waiting, and channels over links that exist or over a socket of the program: every process.
     running = STRAIT_PHASE_RUNNING,
-    // Regions: these system calls in addition.
+    // Regions: calls needed in addition.
     with_regions = STRAIT_PHASE_WITH_REGIONS,
     // Listening, connecting, and taking a channel from the parent: these system calls in addition.
     connecting = STRAIT_PHASE_CONNECTING,
-    // System calls that the library tries, and can do without: a filter that kills must let these fail with EPERM.
+    // System calls that the library tries, and can do without: a killing filter must let these calls fail with EPERM.
     dispensable = STRAIT_PHASE_DISPENSABLE,
 };
 
-// Returns the numbers of the system calls of a phase: those of the library and of the allocator below it.
+// Returns the numbers of the system calls of a phase: the calls of the library and of the allocator below.
 inline std::vector<std::int64_t> system_calls(Phase phase) {
     const auto which = static_cast<strait_phase>(phase);
     std::vector<std::int64_t> numbers(strait_system_calls(which, nullptr, 0));

@@ -1,4 +1,4 @@
-// Waits that a signal ends.
+// Waits ended by signals.
 
 #ifndef STRAIT_SIGNALS_HPP
 #define STRAIT_SIGNALS_HPP
@@ -7,8 +7,8 @@
 
 namespace strait {
 
-// As long as it exists, a signal that interrupts a sleep of the thread that made it ends the wait with
-// STRAIT_SIGNALLED. See strait_signals_begin. It is destroyed in the same thread.
+// During the life of the object, a signal that interrupts a sleep of its thread ends the wait with STRAIT_SIGNALLED.
+// See strait_signals_begin. Must be destroyed in the thread that made the object.
 class SignalGuard {
   public:
     SignalGuard() noexcept { strait_signals_begin(); }

@@ -29,7 +29,7 @@
 // The value of an option that is to be 0, since 0 stands for the default.
 #define STRAIT_ZERO 18446744073709551615ull
 
-// Maximum number of parts in which one message may be given.
+// Maximum number of parts of a message.
 #define STRAIT_MAX_PARTS 65536
 
 // Maximum number of messages in one call of `strait_send_many` or `strait_recv_many`.
@@ -41,11 +41,10 @@
 // Maximum number of bytes in a message.
 #define STRAIT_MAX_MESSAGE 268435456
 
-// Number of bytes that the value of `STRAIT_PARENT` needs at most, with the zero at its end.
+// Maximum number of bytes of the value of `STRAIT_PARENT`, including the zero at the end.
 #define STRAIT_INHERITANCE_LEN 40
 
-// The result of a function: `STRAIT_OK`, or why the function failed. `strait_last_error_text` says what to do about
-// it.
+// The result of a function: `STRAIT_OK`, or the reason of the failure. `strait_last_error_text` has advice.
 //
 // A failed function has changed nothing, unless its comment says otherwise: the caller still owns the arguments.
 enum strait_status
@@ -57,80 +56,80 @@ enum strait_status
     STRAIT_OK = 0,
     // The function would have to wait, and the deadline was `STRAIT_NOW`.
     STRAIT_WOULD_BLOCK = 1,
-    // The deadline passed before the function could do its work.
+    // The deadline passed before the function could complete.
     STRAIT_TIMED_OUT = 2,
-    // The other end was closed or its process died. A receiving function returns this only after every message that
-    // the other end sent was received.
+    // The other end was closed, or its process died. A receiving function returns this status only after every message
+    // sent by the other end was received.
     STRAIT_PEER_CLOSED = 3,
-    // The message is longer than this end's limit, `strait_options.max_message`.
+    // The message is longer than `strait_options.max_message` of this end.
     STRAIT_MESSAGE_TOO_LARGE = 4,
-    // The message has more handles than this end's limit, `strait_options.max_handles`.
+    // The message has more handles than `strait_options.max_handles` of this end.
     STRAIT_TOO_MANY_HANDLES = 5,
     // The buffer is too small for the next message. The message stays there for the next receive.
     STRAIT_BUFFER_TOO_SMALL = 6,
     // A handle to be sent is not an open descriptor, is given twice, or is of no known kind.
     STRAIT_BAD_HANDLE = 7,
-    // The handle to be sent is an end of the channel over which it would be sent.
+    // A handle is an end of the channel over which the message would be sent.
     STRAIT_OWN_CHANNEL = 8,
     // The channel is in a wait set already. A channel can be in one wait set at a time.
     STRAIT_IN_SET = 9,
-    // The channel is not in this wait set.
+    // The channel is not in the wait set.
     STRAIT_NOT_IN_SET = 10,
-    // Some descriptors of this message did not arrive; its bytes did.
+    // Some descriptors of the message did not arrive; the bytes arrived.
     STRAIT_HANDLES_LOST = 11,
     // This process has no free descriptor.
     STRAIT_NO_DESCRIPTORS = 12,
-    // The kernel has no memory for what the function needs.
+    // The kernel has not enough memory for the function.
     STRAIT_NO_MEMORY = 13,
-    // This process holds as much for the peer as its limits allow: see `strait_set_limit`.
+    // This process holds as much for the peer as allowed: see `strait_set_limit`.
     STRAIT_LIMIT_REACHED = 14,
     // The peer broke the protocol, and the channel has ended.
     STRAIT_BAD_PEER = 15,
-    // One of the two sides refused the connection.
+    // One side refused the connection.
     STRAIT_REFUSED = 16,
-    // This process is the child of a `fork` without `exec`; the object belongs to its parent.
+    // This process is the child of a `fork` without `exec`; the object belongs to the parent.
     STRAIT_FORKED = 17,
     // The descriptor is not a connected `SOCK_SEQPACKET` Unix socket.
     STRAIT_NOT_A_SOCKET = 18,
     // The name is not valid. A name has 1 to 64 letters, digits, dots, dashes and underscores, and does not begin with
     // a dot. An absolute path ends with such a name.
     STRAIT_BAD_NAME = 19,
-    // Another process, or another listener of this process, listens under this name.
+    // The name belongs to a listener of another process or of this process.
     STRAIT_NAME_TAKEN = 20,
-    // No process listens under this name.
+    // There is no listener with this name.
     STRAIT_NOBODY_THERE = 21,
     // Other users could change the contents of the name directory.
     STRAIT_UNSAFE_DIRECTORY = 22,
-    // The process that listens under this name runs as another user than the expected one.
+    // The listening process runs as another user than expected.
     STRAIT_WRONG_SERVER = 23,
     // There was no invitation on standard input.
     STRAIT_NO_INVITATION = 24,
     // The service manager has passed no listening socket of this name to this process.
     STRAIT_NOT_ACTIVATED = 25,
-    // This process was not started with a channel to its parent.
+    // This process was not started with a channel to a parent.
     STRAIT_NO_PARENT = 26,
     // The channel to the parent was taken before.
     STRAIT_PARENT_TAKEN = 27,
     // The kernel refused a system call; `strait_last_error` has its `errno`.
     STRAIT_SYSTEM = 28,
-    // This end was closed through another reference to it.
+    // The end was closed through another reference.
     STRAIT_CLOSED = 29,
-    // This end was sent away in a message through another reference to it, or is being sent. Also returned by a
-    // function call that an attempt to send the end has interrupted, even if that attempt failed.
+    // The end was sent, or is being sent, through another reference. Also returned by a function call interrupted by
+    // an attempt to send the end, even if the attempt failed.
     STRAIT_MOVED = 30,
     // The end to be sent is in use. For a channel: a view or a reservation of the end is still held, or the end and
     // the end over which it would be sent are being sent over each other. For a data pipe: room or bytes are held that
     // a function has begun with.
     STRAIT_IN_USE = 31,
-    // An argument is invalid: a null pointer, a number out of range, or bytes that are not zero where they must be.
+    // An argument is invalid: a null pointer, a number out of range, or nonzero bytes where zeroes are required.
     STRAIT_INVALID_ARGUMENT = 32,
     // A defect of Strait, caught at the border of the library. How much the function did before is not known.
     STRAIT_PANICKED = 33,
-    // An error for which this version of the C library has no number. `strait_last_error_text` has its text.
+    // An error without a number in this version of the C library. `strait_last_error_text` has the text.
     STRAIT_OTHER = 34,
-    // The region, or this handle of it, cannot be written to.
+    // The region, or the given handle of the region, is not writable.
     STRAIT_READ_ONLY = 35,
-    // The region is not sealed, so it could change while it is read.
+    // The region is not sealed, so the content could change while being read.
     STRAIT_NOT_SEALED = 36,
     // The region is mapped for writing, here or elsewhere, so it cannot be sealed.
     STRAIT_STILL_MAPPED = 37,
@@ -174,8 +173,8 @@ typedef struct strait_channel strait_channel;
 // thread uses it any more. When the end is sent in a message, calls in progress on it fail with `STRAIT_MOVED`.
 typedef struct strait_consumer strait_consumer;
 
-// An invitation: a one-time token that lets one process connect. Any number of threads may use the invitation at once.
-// Free the invitation when no thread uses it any more.
+// An invitation: a one-time token with which one process can connect. Any number of threads may use the invitation at
+// once. Free the invitation when no thread uses it any more.
 typedef struct strait_invitation strait_invitation;
 
 // A listener, to which other processes connect under a name. Any number of threads may use the listener at once. Free
@@ -187,29 +186,29 @@ typedef struct strait_listener strait_listener;
 // A mapped part of a region. It stays when the region is freed or sent.
 typedef struct strait_mapping strait_mapping;
 
-// A received message: its handles, and its bytes in private memory of this process. The next receive into the message
-// reuses its memory, and closes the handles that were not taken. One thread at a time uses a message.
+// A received message: the handles, and the bytes in private memory of this process. The next receive into the message
+// reuses the memory, and closes the handles still in the message. One thread at a time uses a message.
 typedef struct strait_message strait_message;
 
 // The writing end of a data pipe. Any number of threads may use the end at once; they take turns. Free the end when no
 // thread uses it any more. When the end is sent in a message, calls in progress on it fail with `STRAIT_MOVED`.
 typedef struct strait_producer strait_producer;
 
-// The receiving half of an end, which belongs to one thread at a time: see `strait_channel_split`.
+// The receiving half of an end, for one thread at a time: see `strait_channel_split`.
 typedef struct strait_receiver strait_receiver;
 
 // Shared memory of a fixed size, which can be sent in messages. Any number of threads may use a region at once. Free
 // it when no thread uses it any more. Mappings stay when the region is freed or sent.
 typedef struct strait_region strait_region;
 
-// The object that replies to one request. One thread at a time uses a replier.
+// The object for the reply to one request, used by one thread at a time.
 typedef struct strait_replier strait_replier;
 
 // Room for a message, to be filled in the memory where the peer will read it. One thread at a time uses a reservation.
 // While the reservation is held, no other thread sends from this end, and the end stays open.
 typedef struct strait_reservation strait_reservation;
 
-// The sending half of an end, which belongs to one thread at a time: see `strait_channel_split`.
+// The sending half of an end, for one thread at a time: see `strait_channel_split`.
 typedef struct strait_sender strait_sender;
 
 // A received message in the memory where the peer wrote it. One thread at a time uses a view. While the view is held,
@@ -221,18 +220,18 @@ typedef struct strait_view strait_view;
 // thread uses it any more.
 typedef struct strait_wait_set strait_wait_set;
 
-// Numbers that describe the last failure in this thread.
+// Numbers about the last failure in the thread.
 typedef struct strait_error {
-    // The status that the failed function returned; `STRAIT_OK` if no function has failed in this thread yet.
+    // The status returned by the failed function; `STRAIT_OK` before the first failure in this thread.
     strait_status status;
     // The `errno` of a failure with `STRAIT_SYSTEM`; otherwise 0.
     int os_error;
-    // The number that did not fit the limit; otherwise 0. By `status`:
+    // The number that did not fit the limit; 0 if there is none. By `status`:
     //
     // * `STRAIT_MESSAGE_TOO_LARGE`: bytes of the message.
-    // * `STRAIT_BUFFER_TOO_SMALL`: bytes that the buffer needs.
+    // * `STRAIT_BUFFER_TOO_SMALL`: required bytes of the buffer.
     // * `STRAIT_TOO_MANY_HANDLES`: handles of the message.
-    // * `STRAIT_HANDLES_LOST`: descriptors that were sent with the message.
+    // * `STRAIT_HANDLES_LOST`: descriptors sent with the message.
     // * `STRAIT_WRONG_SERVER`: the uid of the user that listens in place of the expected user.
     // * `STRAIT_ABORTED`: the reason; 2^32 − 1 if a panic of a Rust program dropped the producer.
     uint64_t asked;
@@ -240,8 +239,8 @@ typedef struct strait_error {
     //
     // * `STRAIT_MESSAGE_TOO_LARGE`: the largest permitted number of bytes.
     // * `STRAIT_TOO_MANY_HANDLES`: the largest permitted number of handles.
-    // * `STRAIT_HANDLES_LOST`: descriptors that arrived.
-    // * `STRAIT_OUT_OF_RANGE`: bytes that the object has.
+    // * `STRAIT_HANDLES_LOST`: arrived descriptors.
+    // * `STRAIT_OUT_OF_RANGE`: bytes of the object.
     uint64_t limit;
 } strait_error;
 
@@ -252,14 +251,14 @@ typedef int64_t strait_deadline;
 // How functions on an end wait.
 typedef uint32_t strait_wait;
 
-// Options of one end of a channel: wait strategy and limits. Zero means the default of each option, so name only the
-// options that you want: `(strait_options){.max_message = 4096}`. Functions that take options also accept `NULL` for
+// Options of one end of a channel: wait strategy and limits. Zero means the default of each option, so set only the
+// options with other values: `(strait_options){.max_message = 4096}`. Functions with options also accept `NULL` for
 // the defaults.
 typedef struct strait_options {
-    // How functions on this end wait: `STRAIT_WAIT_ADAPTIVE` by default.
+    // The wait strategy of functions on this end: `STRAIT_WAIT_ADAPTIVE` by default.
     strait_wait wait;
-    // 1 if the process at the other end may not send descriptors: the kernel drops the descriptors before this process
-    // gets them.
+    // 1 if the process at the other end may not send descriptors: the kernel drops the descriptors before they reach
+    // this process.
     uint32_t refuse_descriptors;
     // How long an adaptive wait spins, in nanoseconds, at most 20 ms. The default is 50 µs, or what the environment
     // variable STRAIT_SPIN says (microseconds, or off).
@@ -271,20 +270,19 @@ typedef struct strait_options {
     uint64_t ring_max;
     // Size in bytes of the largest message that goes through the ring: 64 KiB by default.
     uint64_t inline_max;
-    // Bytes of large messages that this end may have in flight: 256 MiB by default.
+    // Bytes of large messages allowed in flight from this end: 256 MiB by default.
     uint64_t queue_bytes;
-    // Number of messages that this end may have in flight: as many as fit into the ring by default.
+    // Number of messages allowed in flight from this end: by default, the number that fits into the ring.
     uint64_t queue_messages;
-    // Size in bytes of the longest message that this end sends: 256 MiB by default, which is also the maximum.
+    // Size in bytes of the longest message that this end sends: 256 MiB by default, also the maximum.
     uint64_t max_message;
-    // Number of handles that a message of this end may have: 64 by default, which is also the maximum.
+    // Number of handles allowed in a message from this end: 64 by default, also the maximum.
     uint64_t max_handles;
-    // Bytes of memory that this end keeps for reuse by large messages: by default only the process has a limit, 256
-    // MiB.
+    // Bytes of memory kept by this end for reuse by large messages: by default only the process has a limit, 256 MiB.
     uint64_t pool;
-    // Bytes of the peer's memory that this process maps at most for the link of this end: 1 GiB by default.
+    // Bytes of the peer's memory mapped at most by this process for the link of this end: 1 GiB by default.
     uint64_t peer_memory;
-    // Number of descriptors that this end may have in flight: 256 by default.
+    // Number of descriptors allowed in flight from this end: 256 by default.
     uint64_t queue_handles;
     // Reserved; must be zero.
     uint64_t reserved[3];
@@ -299,7 +297,7 @@ typedef uint32_t strait_handle_kind;
 // `STRAIT_HANDLE_NONE`. If the function fails, the handle is unchanged. The caller owns a received handle: take the
 // object out, or close it with `strait_handle_close`.
 typedef struct strait_handle {
-    // The kind: one of `STRAIT_HANDLE_*`.
+    // The kind, `STRAIT_HANDLE_*`.
     strait_handle_kind kind;
     // The file descriptor, if the handle is a file descriptor; otherwise -1.
     int fd;
@@ -321,13 +319,13 @@ typedef struct strait_region_options {
     uint64_t reserved[3];
 } strait_region_options;
 
-// The access that a region allows to its holder, enforced by the kernel.
+// The access allowed to the holder of a region, enforced by the kernel.
 typedef uint32_t strait_access;
 
-// The way in which a region is mapped.
+// The way of mapping a region.
 typedef uint32_t strait_map;
 
-// One of the messages of `strait_send_many`; its fields are as in `strait_sendv`.
+// A message of `strait_send_many`, with the fields of `strait_sendv`.
 typedef struct strait_outgoing {
     // The bytes of the message, in parts.
     const struct iovec *parts;
@@ -343,7 +341,7 @@ typedef struct strait_outgoing {
 typedef struct strait_message_info {
     // Number of bytes in the message.
     size_t len;
-    // Number of handles that the message was sent with.
+    // Number of handles sent with the message.
     size_t handles;
     // Reserved; always zero.
     uint64_t reserved[2];
@@ -355,18 +353,18 @@ typedef uint32_t strait_events;
 // How often a registration reports an event.
 typedef uint32_t strait_mode;
 
-// An event that `strait_wait_set_wait` reports for one member of the set.
+// An event of a member of a wait set.
 typedef struct strait_event {
-    // The key that was passed to `strait_wait_set_add`.
+    // The key given to `strait_wait_set_add`.
     uint64_t key;
-    // The events that were found: a combination of `STRAIT_READABLE`, `STRAIT_WRITABLE` and `STRAIT_HAS_MOVED`.
+    // A combination of `STRAIT_READABLE`, `STRAIT_WRITABLE` and `STRAIT_HAS_MOVED`.
     strait_events events;
     // Always zero.
     uint32_t reserved;
 } strait_event;
 
-// The process at the other end, as the kernel describes it; no field comes from the process itself. Numbers are as
-// seen from the namespaces of this process.
+// The process at the other end. All fields come from the kernel, none from the process. Numbers are as seen from the
+// namespaces of this process.
 typedef struct strait_peer {
     // The process number; 0 if the process is in a PID namespace that this process does not see. The kernel may reuse
     // the number after the process has died; the pidfd of `strait_channel_peer_pidfd` stays unambiguous.
@@ -379,12 +377,12 @@ typedef struct strait_peer {
     uint32_t is_alive;
 } strait_peer;
 
-// A function that decides whether a listener accepts a process: return true to accept. `peer` is the process as the
-// kernel describes it.
+// A function that decides whether a listener accepts a process: return true to accept. `peer` describes the process;
+// all fields come from the kernel.
 typedef bool (*strait_policy)(const struct strait_peer *peer, void *context);
 
-// A function that is called for each process that was refused. `peer` is what the kernel says of the process, or
-// `NULL` if the process kept the kernel from saying so. `why` is the reason; `strait_last_error_text` says more.
+// A function called for each refused process. `peer` describes the process as known to the kernel, or is `NULL` if the
+// process kept the kernel from answering. `why` is the reason; `strait_last_error_text` gives details.
 typedef void (*strait_tell_refused)(const struct strait_peer *peer, strait_status why, void *context);
 
 // Options of a listener. Zero means the default of each option.
@@ -395,12 +393,12 @@ typedef struct strait_listener_options {
     uint32_t mode;
     // 1 to accept only processes that connect with the token of an invitation.
     uint32_t invited_only;
-    // Limit on pending connections of one user: 32 by default.
+    // Limit on pending connections of a user: 32 by default.
     uint32_t waiting_of_a_user;
     // Limit on pending connections of all users: 128 by default.
     uint32_t waiting_of_all;
-    // The function that decides which processes are let in; `NULL` accepts every process of this user. Called without
-    // a lock, in the thread that accepts. The function must not use the listener.
+    // The function that decides which processes the listener accepts; with `NULL` the listener accepts every process
+    // of this user. Called without a lock, in the accepting thread. The function must not use the listener.
     strait_policy policy;
     // The function that is called for each refused process; `NULL` for none. Called as `policy` is.
     strait_tell_refused on_refused;
@@ -414,11 +412,11 @@ typedef struct strait_listener_options {
 
 // Options of a connection. Zero means the default of each option.
 typedef struct strait_connect_options {
-    // The directory of the name; `NULL` for the directory of this user.
+    // The directory of the name; `NULL` for this user's name directory.
     const char *directory;
     // Options of the channel; `NULL` for the defaults.
     const struct strait_options *channel;
-    // The uid that the server must have, if `has_server` is 1. Otherwise the server must have the uid of this process.
+    // The required uid of the server, if `has_server` is 1. Otherwise the server must have the uid of this process.
     uint32_t server;
     // 1 if `server` is set; otherwise 0.
     uint32_t has_server;
@@ -430,16 +428,16 @@ typedef struct strait_connect_options {
     uint64_t reserved[3];
 } strait_connect_options;
 
-// A name under which a process listens, or listened. Valid during the call of the function that receives it.
+// A name with a present or past listener. Valid only during the call of the function that receives the structure.
 typedef struct strait_listening {
     // The name of the listener.
     const char *name;
-    // The time at which the name was taken, in seconds since 1970.
+    // The time in seconds since 1970 at which the listener took the name.
     int64_t since;
-    // The uid of the user that owns the name.
+    // The uid of the user of the name.
     uint32_t uid;
-    // The process that listens. 0 if no process listens any more, or if the process is in a PID namespace that this
-    // process does not see.
+    // The listening process. 0 if there is no listening process any more, or if its PID namespace is invisible to this
+    // process.
     pid_t pid;
     // 1 if a process listens; otherwise 0.
     uint32_t is_live;
@@ -447,17 +445,17 @@ typedef struct strait_listening {
     uint32_t reserved;
 } strait_listening;
 
-// A function that is called for each name.
+// A function called for each name.
 typedef void (*strait_tell_name)(const struct strait_listening *name, void *context);
 
 // The queued messages of an end, and whether there is room to send.
 typedef struct strait_channel_state {
-    // Number of messages that can be received now.
+    // Number of messages ready to be received.
     uint64_t messages;
-    // Number of bytes in the messages that can be received now.
+    // Number of bytes in the messages ready to be received.
     uint64_t bytes;
-    // Number of messages that have arrived at this end since this process has it, received or not. The number only
-    // grows, so two calls tell whether a message arrived in between.
+    // Number of messages that have arrived at this end in this process, received or not. The number only grows, so two
+    // calls show whether a message arrived in between.
     uint64_t arrived;
     // 1 if a small message with one descriptor can be sent now without blocking, or if a send would fail at once.
     uint32_t has_room;
@@ -468,58 +466,58 @@ typedef struct strait_channel_state {
     uint64_t reserved[4];
 } strait_channel_state;
 
-// The result of reporting a bad peer: what happened to the link to it.
+// The result of reporting a bad peer: the fate of the link.
 typedef uint32_t strait_reported;
 
 // Counters of one end of a channel since the end was made.
 typedef struct strait_counters {
-    // Number of messages that this end has sent.
+    // Number of messages sent by this end.
     uint64_t messages_sent;
-    // Number of payload bytes in the messages that this end has sent.
+    // Number of payload bytes in the messages sent by this end.
     uint64_t bytes_sent;
-    // Number of messages that this end has received.
+    // Number of messages received by this end.
     uint64_t messages_received;
-    // Number of payload bytes in the messages that this end has received.
+    // Number of payload bytes in the messages received by this end.
     uint64_t bytes_received;
     // How often this end made a system call to wake the other end.
     uint64_t wake_ups;
-    // How often a thread that waited on this end went to sleep.
+    // How often a waiting thread of this end went to sleep.
     uint64_t sleeps;
     // Number of messages sent out of line, that is in memory outside the ring.
     uint64_t out_of_line;
-    // Number of messages sent out of line for which the pool had memory that was mapped already.
+    // Number of messages sent out of line in memory of the pool that was already mapped.
     uint64_t pool_hits;
-    // How often a larger ring replaced the ring through which this end sends.
+    // How often a larger ring replaced this end's outgoing ring.
     uint64_t grown;
-    // How often sending on this end had to wait for room.
+    // How often a send on this end had to wait for room.
     uint64_t stalls;
-    // How often a receive on this end failed because this process held as much for the peer as the limits allow.
+    // How often a receive on this end failed at a limit on the resources held for the peer.
     uint64_t limits_reached;
     // Reserved; always zero.
     uint64_t reserved[5];
 } strait_counters;
 
-// A resource that this process holds for peers, up to a limit.
+// A resource held by this process for peers, up to a limit.
 typedef uint32_t strait_resource;
 
-// The amount of a resource that is held, and its limit.
+// The held amount of a resource, and the limit.
 typedef struct strait_level {
-    // The amount that is held now.
+    // The amount held now.
     uint64_t held;
-    // The limit that applies now.
+    // The limit in force now.
     uint64_t limit;
     // How often a request was refused because the limit would have been exceeded.
     uint64_t reached;
 } strait_level;
 
-// The amounts of one resource that this process holds for the process at the other end of a channel, and for all peer
+// The amounts of a resource held by this process for the process at the other end of a channel, and for all peer
 // processes of the peer's user.
 typedef struct strait_usage {
     // The amount for the peer process, over all links to it.
     struct strait_level peer;
     // The amount for all peer processes of the peer's user.
     struct strait_level user;
-    // Number of processes of the peer's user for which this process has an account.
+    // Number of processes of the peer's user with an account in this process.
     uint64_t processes;
     // Number of idle wake-ups: how often the peer woke this process, and there was nothing to do.
     uint64_t idle_wake_ups;
@@ -536,19 +534,19 @@ typedef struct strait_usage {
 typedef struct strait_bad_peer {
     // The peer, as the kernel describes it; `NULL` if the kernel does not say.
     const struct strait_peer *peer;
-    // A text that says how the peer broke the protocol.
+    // A text about how the peer broke the protocol.
     const char *reason;
-    // 1 if the link to the peer is lost, and with it every channel over that link; 0 if only one channel has ended.
+    // 1 if the link to the peer is lost, together with every channel over the link; 0 if only one channel has ended.
     uint32_t link_lost;
     // Always zero.
     uint32_t reserved;
 } strait_bad_peer;
 
-// A function called for each peer that broke the protocol. `bad`, and the memory to which it points, are valid during
-// the call.
+// A function called for each peer that broke the protocol. `bad`, and the memory behind its pointers, are valid only
+// during the call.
 typedef void (*strait_tell_bad_peer)(const struct strait_bad_peer *bad, void *context);
 
-// What a process does after its sandbox is active, for `strait_system_calls`.
+// The activity of a process after its sandbox is active, for `strait_system_calls`.
 typedef uint32_t strait_phase;
 
 // Do not block: a function that would have to wait fails with `STRAIT_WOULD_BLOCK`.
@@ -584,8 +582,8 @@ typedef uint32_t strait_phase;
 // The handle is the reading end of a data pipe: `object` is a `strait_consumer *`.
 #define STRAIT_HANDLE_CONSUMER 5
 
-// The handle came from a newer library and has no kind in this version. It can be sent on, or closed with
-// `strait_handle_close`.
+// A handle of a kind unknown to this version: the sender has a newer library. The handle can be sent on, or closed
+// with `strait_handle_close`.
 #define STRAIT_HANDLE_OTHER 255
 
 // The holder can read and write the region.
@@ -635,45 +633,44 @@ typedef uint32_t strait_phase;
 // The report closed no link, because the message was sent from within this process: close the channel.
 #define STRAIT_REPORTED_WITHIN 2
 
-// The report closed no link, because the message had been queued at an end when that end was sent to this process: one
-// process wrote the message and another one sent the end. Close the channel.
+// The report closed no link, because the message was in the backlog of an end that was sent to this process: the
+// writer of the message and the sender of the end are different processes. Close the channel.
 #define STRAIT_REPORTED_BROUGHT 3
 
-// Bytes of the peer's memory that are mapped in this process.
+// Bytes of the peer's memory mapped in this process.
 #define STRAIT_MEMORY 0
 
 // Mappings of the peer's memory.
 #define STRAIT_MAPPINGS 1
 
-// Descriptors that arrived from the peer and were not taken yet, and sockets to processes to which the peer introduced
-// this process.
+// Descriptors from the peer that the program has not taken yet, and sockets to processes introduced by the peer.
 #define STRAIT_DESCRIPTORS 2
 
-// Lanes (the shared memory of one channel over one link) that the peer has announced to this process.
+// Lanes (the shared memory of one channel over one link) announced by the peer to this process.
 #define STRAIT_LANES 3
 
-// Bytes of messages that were taken out of shared memory when an end moved, and that were not received yet.
+// Bytes of unreceived messages that were taken out of shared memory by the move of an end.
 #define STRAIT_QUEUED_BYTES 4
 
-// Messages that were taken out of shared memory when an end moved, and that were not received yet.
+// Unreceived messages that were taken out of shared memory by the move of an end.
 #define STRAIT_QUEUED_MESSAGES 5
 
-// Bytes of regions that the peer sent. Each region counts whole, until it and its mappings are freed.
+// Bytes of regions from the peer. Each region counts whole, until the region and its mappings are freed.
 #define STRAIT_REGIONS 6
 
-// Messages, waiting, and channels over links that exist or over a socket of the program. Every process needs these
-// system calls.
+// Messages, waiting, and channels over existing links or over a socket of the program. Every process needs the calls
+// of this list.
 #define STRAIT_PHASE_RUNNING 0
 
-// Regions: these system calls in addition.
+// Regions: calls needed in addition.
 #define STRAIT_PHASE_WITH_REGIONS 1
 
 // Listening, connecting, and taking a channel from the parent: these system calls in addition.
 #define STRAIT_PHASE_CONNECTING 2
 
-// System calls that the library tries, and can do without. A filter that kills the process for a call that is not
-// allowed must let these fail with `EPERM`, or allow all of them. A call that is in another list too must be allowed
-// in that phase.
+// System calls that the library tries, and can do without. A filter that kills the process for a forbidden call must
+// let these calls fail with `EPERM`, or allow all of them. If a call is in the list of another phase too, the filter
+// must allow the call in that phase.
 #define STRAIT_PHASE_DISPENSABLE 3
 
 #ifdef __cplusplus
@@ -690,14 +687,14 @@ const char *strait_status_text(int32_t status);
 // status is `STRAIT_OK`. `out` must not be `NULL`.
 void strait_last_error(struct strait_error *out);
 
-// Writes what happened in the last failed function of this thread, and what to do about it, into `buffer`. The text in
-// the buffer always ends with a zero byte, and is cut off if it does not fit. Returns the number of bytes of the whole
-// text without the zero. With `capacity` 0, `buffer` may be `NULL`.
+// Writes into `buffer` what happened in the last failed function of this thread, and what to do. The text in the
+// buffer always ends with a zero byte, and is cut off at the capacity. Returns the number of bytes of the whole text
+// without the zero. With `capacity` 0, `buffer` may be `NULL`.
 size_t strait_last_error_text(char *buffer,
                               size_t capacity);
 
-// Returns the deadline that is `nanoseconds` from now. A negative number gives a deadline that has passed; a number
-// that is too large gives a deadline that never passes.
+// Returns the deadline in `nanoseconds` from now. For a negative number the deadline has passed; for a number above
+// the range the deadline never passes.
 strait_deadline strait_after(int64_t nanoseconds);
 
 // From now on, a signal that interrupts a sleep of the calling thread ends the wait: the function fails with
@@ -713,7 +710,7 @@ void strait_signals_begin(void);
 // Takes back one call of `strait_signals_begin` in the calling thread. Does nothing if there was none.
 void strait_signals_end(void);
 
-// Makes a channel with both ends in this process. It uses no descriptor and no shared memory.
+// Makes a channel with both ends in this process, without a descriptor or shared memory.
 //
 // `options` apply to both ends; `NULL` means the defaults. `a` and `b` receive the ends, which the caller owns, or
 // `NULL` on failure. Does not block.
@@ -783,16 +780,16 @@ bool strait_channel_is_peer_closed(const struct strait_channel *channel);
 strait_status strait_channel_disconnect(const struct strait_channel *channel,
                                         bool *ended);
 
-// Moves the channel into memory that only this process and the process of the other end have. Use it for an end that
-// was sent here by a process that is not trusted. No message is lost or reordered, and the other end notices nothing.
-// Waits until the deadline.
+// Moves the channel into new memory, private to this process and the process of the other end. Use this function for
+// an end that an untrusted process has sent. No message is lost or reordered, and the other end notices nothing. Waits
+// until the deadline.
 //
 // Fails with `STRAIT_WOULD_BLOCK` or `STRAIT_TIMED_OUT` while the other end is being sent to another process, or while
 // the other process has not opened its side. Then the channel is unchanged.
 strait_status strait_channel_rehome(const struct strait_channel *channel,
                                     strait_deadline deadline);
 
-// Makes a data pipe, a one-way stream of bytes whose ends can be sent to other processes.
+// Makes a data pipe, a one-way stream of bytes with sendable ends.
 //
 // The buffer has `capacity` bytes, rounded up to whole elements of `element` bytes each (0 counts as 1). Only whole
 // elements are written and read. `producer` and `consumer` receive the ends, which the caller owns, or `NULL` on
@@ -898,8 +895,8 @@ strait_status strait_consumer_read_whole(const struct strait_consumer *consumer,
                                          size_t len,
                                          strait_deadline deadline);
 
-// Copies the bytes that are there without consuming them: the next reading function returns the same bytes again.
-// Otherwise like `strait_consumer_read` with `STRAIT_NOW`.
+// Copies the readable bytes without consuming them: the next reading function returns the same bytes again. Otherwise
+// like `strait_consumer_read` with `STRAIT_NOW`.
 strait_status strait_consumer_peek(const struct strait_consumer *consumer,
                                    void *buffer,
                                    size_t capacity,
@@ -942,13 +939,13 @@ size_t strait_consumer_capacity(const struct strait_consumer *consumer);
 // Returns the size of an element in bytes; 0 for `NULL`.
 size_t strait_consumer_element(const struct strait_consumer *consumer);
 
-// Returns a handle that owns the file descriptor `fd` from now on.
+// Returns a handle with the file descriptor `fd`, owned by the handle from now on.
 struct strait_handle strait_handle_from_fd(int fd);
 
 // Returns a handle for an end of a channel. The handle owns the caller's reference from now on.
 struct strait_handle strait_handle_from_channel(struct strait_channel *channel);
 
-// Returns a handle that owns the region from now on.
+// Returns a handle with the region, owned by the handle from now on.
 struct strait_handle strait_handle_from_region(struct strait_region *region);
 
 // Returns a handle that owns the writing end of a data pipe from now on.
@@ -990,8 +987,8 @@ void strait_handle_close(struct strait_handle *handle);
 strait_status strait_region_new(size_t len,
                                 struct strait_region **region);
 
-// Makes a writable region of `len` zero bytes with these options, which may be `NULL`. `region` receives the region,
-// which the caller owns, or `NULL` on failure.
+// Makes a writable region of `len` zero bytes with `options`, which may be `NULL`. `region` receives the region, or
+// `NULL` on failure; the caller owns the region.
 strait_status strait_region_create(const struct strait_region_options *options,
                                    size_t len,
                                    struct strait_region **region);
@@ -1022,8 +1019,8 @@ struct strait_region *strait_region_duplicate(const struct strait_region *region
 // Returns the size of a region in bytes, which never changes; 0 for `NULL`.
 size_t strait_region_len(const struct strait_region *region);
 
-// Writes the current access of a region to `access`. Other processes that may write can take access away; no process
-// can restore it.
+// Writes the current access of a region to `access`. Other processes with write access can take access away; no
+// process can restore access.
 strait_status strait_region_access(const struct strait_region *region,
                                    strait_access *access);
 
@@ -1055,7 +1052,7 @@ strait_status strait_region_write(const struct strait_region *region,
                                   const void *bytes,
                                   size_t len);
 
-// Maps `len` bytes of a region from `offset` on; `how` is one of `STRAIT_MAP_*`.
+// Maps `len` bytes of a region from `offset` on; `how` is `STRAIT_MAP_*`.
 //
 // `mapping` receives the mapping, which the caller owns, or `NULL` on failure. Fails with `STRAIT_READ_ONLY`,
 // `STRAIT_NOT_SEALED` or `STRAIT_OUT_OF_RANGE`.
@@ -1068,18 +1065,18 @@ strait_status strait_region_map(const struct strait_region *region,
 // Makes `len` zero bytes of memory that no other process has, to be filled and then sealed with `strait_mapping_seal`.
 // A child of `fork` does not have the memory.
 //
-// `mapping` receives the memory, which the caller owns, or `NULL` on failure.
+// `mapping` receives the memory, or `NULL` on failure; the caller owns the mapping.
 strait_status strait_region_writer(size_t len,
                                    struct strait_mapping **mapping);
 
-// Makes memory as `strait_region_writer` does, with these options, which may be `NULL`.
+// Makes memory like `strait_region_writer`, with `options`, which may be `NULL`.
 strait_status strait_region_create_writer(const struct strait_region_options *options,
                                           size_t len,
                                           struct strait_mapping **mapping);
 
 // Seals the memory of `strait_region_writer` or `strait_region_create_writer` without a copy. `region` receives a
-// region that no process can ever change. The mapping stays at its address, as private memory that the caller may go
-// on reading and writing.
+// region that no process can ever change. The mapping keeps its address, as private memory for further reading and
+// writing.
 //
 // No other thread may use the mapping during the call. On failure `region` receives `NULL` and the memory can be
 // sealed later. The function fails with `STRAIT_INVALID_ARGUMENT` for any other mapping, and for one that was sealed
@@ -1112,11 +1109,11 @@ strait_status strait_send(const struct strait_channel *channel,
 // The `part_count` parts, at most `STRAIT_MAX_PARTS`, are gathered directly into shared memory. A message may have no
 // part. If the function succeeds, it takes the `handle_count` handles; otherwise the caller still owns them.
 //
-// If a handle is an end, function calls of other threads on that end fail with `STRAIT_MOVED`; those that wait fail at
-// once. This function goes on when they have returned. If sending then fails, the end is as it was. Fails with
-// `STRAIT_CLOSED` or `STRAIT_MOVED` if another thread has closed or sent the end. Fails with `STRAIT_IN_USE` if a view
-// or a reservation of the end, or room or bytes of a data pipe, are held. Also fails so if another thread is sending
-// `channel` itself while it is in a call on that end.
+// If a handle is an end, function calls of other threads on the end fail with `STRAIT_MOVED`; waiting calls fail at
+// once. This function continues when the other calls have returned. If sending then fails, the end is as before. Fails
+// with `STRAIT_CLOSED` or `STRAIT_MOVED` if another thread has closed or sent the end. Fails with `STRAIT_IN_USE` if a
+// view or a reservation of the end, or room or bytes of a data pipe, are held; also if another thread is sending
+// `channel` itself while in a call on the end.
 strait_status strait_sendv(const struct strait_channel *channel,
                            const struct iovec *parts,
                            size_t part_count,
@@ -1129,7 +1126,7 @@ strait_status strait_sendv(const struct strait_channel *channel,
 // one.
 //
 // `sent` receives the number of messages sent, also if the function fails; it may be `NULL`. A failure concerns the
-// first message that was not sent. That message and those after it keep their handles.
+// first unsent message. The unsent messages keep their handles.
 strait_status strait_send_many(const struct strait_channel *channel,
                                const struct strait_outgoing *messages,
                                size_t count,
@@ -1146,7 +1143,7 @@ void strait_message_free(struct strait_message *message);
 // next receive. Ignores `NULL`.
 //
 // The handles are closed without blocking: a thread of the library closes a descriptor whose close may take long. So
-// to drop descriptors of a peer that is not trusted, leave them in the message and call this function, rather than to
+// to drop descriptors of an untrusted peer, leave the descriptors in the message and call this function, rather than
 // take them and call `strait_handle_close`.
 void strait_message_clear(struct strait_message *message);
 
@@ -1157,7 +1154,7 @@ const void *strait_message_bytes(const struct strait_message *message);
 // Returns the number of bytes of a message; 0 for `NULL`.
 size_t strait_message_len(const struct strait_message *message);
 
-// Takes the next handles out of a message, in the order in which they were sent, at most `capacity`.
+// Takes the next handles out of a message, at most `capacity`, in the order of sending.
 //
 // `handles` receives the handles, and the caller owns them. `count` receives the number of handles: 0 when all handles
 // were taken. Handles that do not fit stay for the next call; `STRAIT_MAX_HANDLES` are always enough. Fails with
@@ -1170,24 +1167,24 @@ strait_status strait_message_take_handles(struct strait_message *message,
 
 // Takes the handle with this index out of a message, and leaves the other handles in the message.
 //
-// `index` counts the handles that were not taken yet, from 0: each taken handle lowers the indices of those after it
-// by one. `handle` receives the handle, and the caller owns it; its kind is `STRAIT_HANDLE_NONE` if there is no handle
-// with this index. Fails with `STRAIT_HANDLES_LOST` as `strait_message_take_handles` does.
+// `index` counts the handles still in the message, from 0: each taken handle lowers the indices of the later handles
+// by one. `handle` receives the handle, owned by the caller; the kind is `STRAIT_HANDLE_NONE` if there is no handle
+// with this index. Fails with `STRAIT_HANDLES_LOST` like `strait_message_take_handles`.
 strait_status strait_message_take_handle(struct strait_message *message,
                                          size_t index,
                                          struct strait_handle *handle);
 
 // Writes the sizes of the next message to `info`, and leaves the message there. Does not block.
 //
-// The next receive gets this message, unless another thread receives first. A peer that is not trusted may still
-// change the message, so that `strait_recv_into` a buffer of this size fails with `STRAIT_BUFFER_TOO_SMALL`. Fails
-// with `STRAIT_WOULD_BLOCK` if no message is there, and while another thread waits for a message or holds a view of
-// one. Fails with `STRAIT_PEER_CLOSED` once everything that the peer sent was received.
+// The next receive gets the same message, unless another thread receives first. An untrusted peer may still change the
+// message, so that `strait_recv_into` with a buffer of the reported size fails with `STRAIT_BUFFER_TOO_SMALL`. Fails
+// with `STRAIT_WOULD_BLOCK` if no message is queued, and while another thread waits for a message or holds a view.
+// Fails with `STRAIT_PEER_CLOSED` once everything sent by the peer was received.
 strait_status strait_channel_peek(const struct strait_channel *channel,
                                   struct strait_message_info *info);
 
-// Receives the next message into `message`; waits for it until the deadline. With `STRAIT_NOW`, receives only a
-// message that is there already.
+// Waits for the next message until the deadline, and receives it into `message`. With `STRAIT_NOW`, receives only a
+// message that is already queued.
 //
 // The previous contents of `message` are lost in any case; after a failure the message is empty. A steady flow of
 // messages allocates no memory. Fails with `STRAIT_PEER_CLOSED` once everything that the peer sent was received.
@@ -1234,8 +1231,9 @@ strait_status strait_forward(const struct strait_channel *channel,
 // Makes room for a message of `len` bytes, to be filled in place and sent without a copy. Waits for room until the
 // deadline, which also applies to `strait_reservation_commit`.
 //
-// `reservation` receives the reservation, which the caller owns, or `NULL` on failure. Bytes that are never written
-// reach the peer with the content that the memory had: zeroes, or bytes of earlier messages to this peer.
+// `reservation` receives the reservation, or `NULL` on failure; the caller owns the reservation. If the caller leaves
+// bytes unwritten, the peer reads the previous content of the memory: zeroes, or bytes of earlier messages to the same
+// peer.
 strait_status strait_reserve(const struct strait_channel *channel,
                              size_t len,
                              struct strait_reservation **reservation,
@@ -1245,9 +1243,9 @@ strait_status strait_reserve(const struct strait_channel *channel,
 // message, and the receiver can read it in place without trusting this process (`strait_view_is_sealed`). The bytes
 // are zeroes at first.
 //
-// `reservation` receives the reservation, which the caller owns, or `NULL` on failure. The deadline applies to
-// `strait_reservation_commit`. Costs fresh pages for each message: use this function for receivers that have to check
-// the message and must not copy it.
+// `reservation` receives the reservation, or `NULL` on failure; the caller owns the reservation. The deadline applies
+// to `strait_reservation_commit`. Costs fresh pages for each message: use this function for receivers that have to
+// check the message and must not copy the bytes.
 strait_status strait_reserve_sealed(const struct strait_channel *channel,
                                     size_t len,
                                     struct strait_reservation **reservation,
@@ -1280,8 +1278,8 @@ void strait_reservation_cancel(struct strait_reservation *reservation);
 // Receives the next message without copying it, to be read in the memory where the peer wrote it; waits for the
 // message until the deadline.
 //
-// `view` receives the message, which the caller owns, or `NULL` on failure. Free the view soon, since it occupies the
-// sender's room.
+// `view` receives the message, or `NULL` on failure; the caller owns the view. Free the view soon, since the message
+// occupies the sender's room.
 strait_status strait_recv_in_place(const struct strait_channel *channel,
                                    struct strait_view **view,
                                    strait_deadline deadline);
@@ -1294,7 +1292,7 @@ size_t strait_view_len(const struct strait_view *view);
 // decide on the copy.
 const void *strait_view_data(const struct strait_view *view);
 
-// Returns whether the sender has sealed the bytes, so that no process can change them any more.
+// Returns whether the bytes are sealed: no process can change the bytes any more.
 bool strait_view_is_sealed(const struct strait_view *view);
 
 // Copies `len` bytes of the message, from `offset` on, to `out`. Fails with `STRAIT_INVALID_ARGUMENT` if the message
@@ -1310,8 +1308,8 @@ strait_status strait_view_take_handles(struct strait_view *view,
                                        size_t capacity,
                                        size_t *count);
 
-// Forwards the message with its handles over another channel without reading it; waits for room until the deadline.
-// For a large message that is not sealed, this saves one of the two copies that `strait_forward` makes.
+// Forwards the message with its handles over another channel without reading the bytes; waits for room until the
+// deadline. For a large message that is not sealed, `strait_forward` makes two copies, and this function one.
 //
 // If the function succeeds, the handles are gone. The view stays; free it to make room for the sender. If the function
 // fails, the view is as it was. The bytes seen in the view are certain to be the bytes sent only if the message is
@@ -1321,7 +1319,7 @@ strait_status strait_view_forward(struct strait_view *view,
                                   const struct strait_channel *channel,
                                   strait_deadline deadline);
 
-// Frees a view, which makes room for the sender, and closes the handles that were not taken. Ignores `NULL`.
+// Frees a view, which makes room for the sender, and closes the handles still in the message. Ignores `NULL`.
 void strait_view_free(struct strait_view *view);
 
 // Turns an end of a channel into a call end. The other end must be turned into one, too. From then on nothing
@@ -1357,8 +1355,8 @@ strait_status strait_call(const struct strait_call_end *end,
 
 // Receives the next request of the other end; waits for it until the deadline.
 //
-// `request` receives the request; its previous contents are lost in any case. `replier` receives the object that
-// replies to the request, which the caller owns, or `NULL` on failure.
+// `request` receives the request; the previous contents are lost in any case. `replier` receives the object for the
+// reply, or `NULL` on failure; the caller owns the object.
 strait_status strait_call_next(const struct strait_call_end *end,
                                struct strait_message *request,
                                struct strait_replier **replier,
@@ -1383,10 +1381,10 @@ void strait_replier_free(struct strait_replier *replier);
 
 // Makes a wait set without members. A set has two descriptors, however many members it has.
 //
-// `set` receives the set, which the caller owns, or `NULL` on failure.
+// `set` receives the set, or `NULL` on failure; the caller owns the set.
 strait_status strait_wait_set_new(struct strait_wait_set **set);
 
-// Frees a wait set; its members leave it. Ignores `NULL`.
+// Frees a wait set, after removing all members. Ignores `NULL`.
 void strait_wait_set_free(struct strait_wait_set *set);
 
 // Adds a channel, whose events carry `key`; keys need not differ. If the channel is ready now, that counts as an
@@ -1409,8 +1407,8 @@ strait_status strait_wait_set_modify(const struct strait_wait_set *set,
                                      strait_events interest,
                                      strait_mode mode);
 
-// Arms a channel of the set for one event: that the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread
-// may succeed now. Does not block.
+// Arms a channel of the set for one event: the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread may
+// succeed now. Does not block.
 //
 // Call this right after a send with `STRAIT_NOW` from `channel`. The event is `STRAIT_WRITABLE`, and comes when what
 // that send lacked may be there: room for this message, however large, and not only for a small one. The event also
@@ -1421,7 +1419,7 @@ strait_status strait_wait_set_await_room(const struct strait_wait_set *set,
                                          const struct strait_channel *channel,
                                          uint64_t key);
 
-// Removes a channel. Calls of `strait_wait_set_wait` that begin after this report no event of it. Does not block.
+// Removes a channel. Later calls of `strait_wait_set_wait` report no event of the channel. Does not block.
 strait_status strait_wait_set_remove(const struct strait_wait_set *set,
                                      const struct strait_channel *channel);
 
@@ -1479,12 +1477,12 @@ strait_status strait_wait_set_modify_listener(const struct strait_wait_set *set,
 strait_status strait_wait_set_remove_listener(const struct strait_wait_set *set,
                                               const struct strait_listener *listener);
 
-// Adds any other descriptor, such as a socket, a timer or an eventfd, as `strait_wait_set_add` adds a channel. Its
-// events are those that `poll` reports; an error or a hang-up counts as both.
+// Adds any other descriptor, such as a socket, a timer or an eventfd, as `strait_wait_set_add` adds a channel. The
+// events are the events of `poll`; an error or a hang-up counts as both events.
 //
-// The set watches a duplicate, so the caller still owns `fd`. The caller removes `fd` from the set before closing it:
-// after that, another file may have its number. Fails with `STRAIT_IN_SET` if a descriptor with this number is in the
-// set.
+// The set watches a duplicate, so the caller still owns `fd`. Remove `fd` from the set before closing `fd`:
+// afterwards, another file may have the number. Fails with `STRAIT_IN_SET` if a descriptor with the same number is in
+// the set.
 strait_status strait_wait_set_add_fd(const struct strait_wait_set *set,
                                      int fd,
                                      uint64_t key,
@@ -1504,10 +1502,10 @@ strait_status strait_wait_set_remove_fd(const struct strait_wait_set *set, int f
 
 // Waits until a member is ready, or until the deadline.
 //
-// `events` receives the events, at most `capacity` and at least one. `count` receives their number: 0 if the deadline
-// has passed, which is a success. One call reports a member at most once. A level registration that stays ready is
-// reported by the next call again, and members take turns. An event may be out of date: handling an earlier event may
-// have closed the channel of a later one, so look its key up rather than following a pointer to a freed object.
+// `events` receives the events, at most `capacity` and at least one. `count` receives the number of events: 0 if the
+// deadline has passed, which is a success. A call reports a member at most once. A level registration that stays ready
+// is reported by the next call again, and members take turns. An event may be out of date: handling an earlier event
+// may have closed the channel of a later event, so look up the key rather than follow a pointer to a freed object.
 strait_status strait_wait_set_wait(const struct strait_wait_set *set,
                                    struct strait_event *events,
                                    size_t capacity,
@@ -1518,10 +1516,10 @@ strait_status strait_wait_set_wait(const struct strait_wait_set *set,
 // events. Then call `strait_wait_set_wait` with `STRAIT_NOW` once, handle the events, and poll the descriptor again:
 // it stays readable as long as there may be more. The call that returns no event makes the descriptor unreadable.
 //
-// Watch the descriptor level-triggered, without `EPOLLET`. An edge-triggered loop gets no further wake-up for what is
-// left: it has to call `strait_wait_set_wait` until that returns no event and `strait_wait_set_has_more` is false, and
-// busy clients can make that last for ever. The set owns the descriptor: do not read from it or close it. Returns -1
-// if `set` is `NULL`.
+// Watch the descriptor level-triggered, without `EPOLLET`. An edge-triggered loop gets no further wake-up for
+// remaining events: such a loop has to call `strait_wait_set_wait` until the call returns no event and
+// `strait_wait_set_has_more` is false, and busy clients can prolong the loop for ever. The set owns the descriptor: do
+// not read from the descriptor or close it. Returns -1 if `set` is `NULL`.
 int strait_wait_set_fd(const struct strait_wait_set *set);
 
 // Returns whether the set has more work although `strait_wait_set_wait` with `STRAIT_NOW` has returned no event. For
@@ -1546,8 +1544,8 @@ strait_status strait_sender_reserve_sealed(struct strait_sender *sender,
                                            struct strait_reservation **reservation,
                                            strait_deadline deadline);
 
-// Splits an end into a sender and a receiver, for two threads of which one only sends and the other only receives. One
-// thread at a time uses a half, so its calls need no lock: they are faster than those of an end.
+// Splits an end into a sender and a receiver, for two threads: one only sends, the other only receives. Calls on a
+// half need no lock, because only one thread at a time uses the half. So the calls are faster than on an end.
 //
 // If the function succeeds, it takes this reference to the end; other references fail with `STRAIT_MOVED` from then
 // on. `sender` and `receiver` receive the halves, which the caller owns, or `NULL` on failure. The end is closed when
@@ -1645,9 +1643,8 @@ strait_status strait_wait_set_modify_sender(const struct strait_wait_set *set,
                                             uint64_t key,
                                             strait_mode mode);
 
-// Arms a sender of the set for one event: that the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread
-// may succeed now, as `strait_wait_set_await_room` does for an end. `strait_wait_set_modify_sender` ends the wait for
-// room.
+// Arms a sender of the set for one event: the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread may
+// succeed now. Like `strait_wait_set_await_room` for an end. `strait_wait_set_modify_sender` ends the wait for room.
 strait_status strait_wait_set_await_room_sender(const struct strait_wait_set *set,
                                                 struct strait_sender *sender,
                                                 uint64_t key);
@@ -1659,17 +1656,17 @@ strait_status strait_wait_set_remove_sender(const struct strait_wait_set *set,
 // Returns the number with which the other end was closed, as `strait_channel_close_reason` does.
 bool strait_receiver_close_reason(struct strait_receiver *receiver, uint32_t *reason);
 
-// Starts a program with a channel to it. The program takes its end with `strait_from_parent`.
+// Starts a program with a channel. The program takes its end with `strait_from_parent`.
 //
-// `program` is searched in `PATH` if it has no slash. `argv` are its arguments, of which the first is the program's
-// own name and the last is `NULL`. `envp` is its environment, which also ends with `NULL`; if `envp` is `NULL`, the
-// program gets the environment of this process. `options` apply to this end, and may be `NULL`. The caller still owns
-// all of these. `channel` receives this end, which the caller owns. `pid` receives the process number; the caller has
-// to wait for the process as for any child.
+// `program` is searched in `PATH` if the text has no slash. `argv` are the arguments: the first is the program's own
+// name, and the last is `NULL`. `envp` is the environment, also with `NULL` at the end; if `envp` is `NULL`, the
+// program gets the environment of this process. `options` apply to this end, and may be `NULL`. The caller keeps all
+// of these. `channel` receives this end, owned by the caller. `pid` receives the process number; the caller has to
+// wait for the process as for any child.
 //
-// The program inherits one descriptor of Strait, and no other. Messages that are sent before the program takes its end
-// wait for it. If the program exits without taking its end, this end gets `STRAIT_PEER_CLOSED`. Does not block, except
-// for starting the program.
+// The program inherits a single descriptor of Strait. Messages sent before the program takes its end wait for the
+// program. If the program exits without taking its end, this end gets `STRAIT_PEER_CLOSED`. Does not block, except for
+// starting the program.
 strait_status strait_spawn(const char *program,
                            const char *const *argv,
                            const char *const *envp,
@@ -1679,19 +1676,20 @@ strait_status strait_spawn(const char *program,
 
 // Makes a channel to a program that the caller starts in another way than with `strait_spawn`.
 //
-// `options` apply to this end, and may be `NULL`. `channel` receives this end, which the caller owns. `fd` receives
-// the descriptor that the program has to inherit under the number `number`, which must be above 2, or -1 for the
-// number that the descriptor has here. The descriptor is closed on `exec`, and the caller has to close it once the
-// program has started. `value` receives the text that the program has to find in its environment as `STRAIT_PARENT`;
-// it must have room for `STRAIT_INHERITANCE_LEN` bytes. On failure the function writes `NULL`, -1 and an empty text.
+// `options` apply to this end, and may be `NULL`. `channel` receives this end, owned by the caller. `fd` receives the
+// descriptor for the program. The program has to inherit the descriptor under the number `number`, which must be above
+// 2; -1 means the present number of the descriptor. The descriptor is closed on `exec`, and the caller has to close it
+// once the program has started. `value` receives a text for the program's environment, as the variable
+// `STRAIT_PARENT`; there must be room for `STRAIT_INHERITANCE_LEN` bytes. On failure the function writes `NULL`, -1
+// and an empty text.
 strait_status strait_inheritance(const struct strait_options *options,
                                  int number,
                                  struct strait_channel **channel,
                                  int *fd,
                                  char *value);
 
-// Takes the channel to the process that started this one with `strait_spawn`, or with the same function of another
-// language. This works once in the life of a process. Does not block.
+// Takes the channel to the parent process, which started this process with `strait_spawn`, or with the corresponding
+// function of another language. Works once in the life of a process. Does not block.
 //
 // `options` may be `NULL`. `channel` receives the end, which the caller owns, or `NULL` on failure.
 strait_status strait_from_parent(const struct strait_options *options,
@@ -1718,9 +1716,9 @@ strait_status strait_listener_activated(const char *name,
 // Stops listening, and frees the listener. Its invitations are refused from now on. Ignores `NULL`.
 void strait_listener_free(struct strait_listener *listener);
 
-// Accepts the next process; waits for one until the deadline. Processes that are refused do not end the wait.
+// Waits for the next process until the deadline, and accepts the process. Refused processes do not end the wait.
 //
-// `channel` receives this end of the new channel, which the caller owns, or `NULL` on failure.
+// `channel` receives this end of the new channel, or `NULL` on failure; the caller owns the end.
 strait_status strait_listener_accept(const struct strait_listener *listener,
                                      struct strait_channel **channel,
                                      strait_deadline deadline);
@@ -1744,7 +1742,7 @@ strait_status strait_connect(const char *name,
                              struct strait_channel **channel,
                              strait_deadline deadline);
 
-// Makes an invitation for one process. The invitation is valid for `nanoseconds`.
+// Makes an invitation for one process, valid for `nanoseconds`.
 //
 // `invitation` receives the invitation, which the caller owns, or `NULL` on failure. The invitation may outlive the
 // listener, but then no process is let in.
@@ -1768,24 +1766,24 @@ strait_status strait_invitation_spawn(const struct strait_invitation *invitation
                                       pid_t *pid,
                                       int *stdin_fd);
 
-// Writes the invitation line to `fd`, which leads to the standard input of the invited process. Use this function for
-// a process that the caller starts by its own means. Any process that reads the line can use the invitation. The
-// caller still owns `fd`. Blocks as long as the write to `fd` blocks.
+// Writes the invitation line to `fd`, connected to the standard input of the invited process. Use this function for a
+// process started by the caller's own means. Any process that reads the line can use the invitation. The caller still
+// owns `fd`. Blocks as long as the write to `fd` blocks.
 strait_status strait_invitation_tell(const struct strait_invitation *invitation,
                                      int fd);
 
 // Accepts the invited process; waits for the process until the deadline.
 //
-// `channel` receives this end of the new channel, which the caller owns, or `NULL` on failure.
+// `channel` receives this end of the new channel, or `NULL` on failure; the caller owns the end.
 strait_status strait_invitation_accept(const struct strait_invitation *invitation,
                                        struct strait_channel **channel,
                                        strait_deadline deadline);
 
-// Connects to the process that invited this process over its standard input; waits until the deadline to be accepted.
-// Reads one line of standard input, and no byte more.
+// Connects to the process that sent an invitation over the standard input of this process; waits until the deadline to
+// be accepted. Reads one line of standard input, and no byte more.
 //
-// `options` may be `NULL`. `channel` receives this end of the new channel, which the caller owns, or `NULL` on
-// failure.
+// `options` may be `NULL`. `channel` receives this end of the new channel, or `NULL` on failure; the caller owns the
+// end.
 strait_status strait_invited(const struct strait_options *options,
                              struct strait_channel **channel,
                              strait_deadline deadline);
@@ -1797,7 +1795,7 @@ strait_status strait_names(const char *directory,
                            strait_tell_name tell,
                            void *context);
 
-// Writes the process at the other end to `peer`; this process if the channel is within one process. Fails with
+// Writes the process at the other end to `peer`; for a channel within one process, this process. Fails with
 // `STRAIT_WOULD_BLOCK` before the peer has opened its side. Does not block.
 strait_status strait_channel_peer(const struct strait_channel *channel,
                                   struct strait_peer *peer);
@@ -1805,8 +1803,8 @@ strait_status strait_channel_peer(const struct strait_channel *channel,
 // Makes a pidfd for the process at the other end. It keeps meaning that process after the process number is reused,
 // and can be polled for the death of the process.
 //
-// `pidfd` receives the descriptor, which the caller has to close, or -1 on failure. Fails with `STRAIT_WOULD_BLOCK`
-// before the peer has opened its side.
+// `pidfd` receives the descriptor, or -1 on failure; the caller has to close the descriptor. Fails with
+// `STRAIT_WOULD_BLOCK` before the peer has opened its side.
 strait_status strait_channel_peer_pidfd(const struct strait_channel *channel,
                                         int *pidfd);
 
@@ -1824,9 +1822,9 @@ strait_status strait_channel_status(const struct strait_channel *channel,
 // end always ends. Later functions on it fail with `STRAIT_BAD_PEER`, and their text names `reason`. The function of
 // `strait_on_bad_peer` is called; the peer gets `STRAIT_PEER_CLOSED`.
 //
-// `reported` receives what happened to the link; it may be `NULL`. `reason` is a text in UTF-8, of which the library
-// keeps a copy for the life of the process: give one of a few texts. The text of a program that gives more than 1,024
-// different reasons is replaced. Does not block.
+// `reported` receives the fate of the link; it may be `NULL`. `reason` is a text in UTF-8. The library keeps a copy of
+// each text for the life of the process, so give only a few different texts: from the 1,025th different text on, a
+// standard text replaces the reason. Does not block.
 strait_status strait_channel_report_bad(const struct strait_channel *channel,
                                         const char *reason,
                                         strait_reported *reported);
@@ -1849,36 +1847,36 @@ strait_status strait_set_limit(strait_resource resource,
                                uint64_t peer,
                                uint64_t user);
 
-// Sets the number of bytes of memory that this process keeps for large messages that it sends, over all channels.
-// Default: 256 MiB. Memory that is kept already and exceeds a lower limit is given back as by `strait_trim`.
+// Sets the limit on the bytes of memory that this process keeps for outgoing large messages, over all channels.
+// Default: 256 MiB. If the memory already kept exceeds a lower limit, the excess is given back as by `strait_trim`.
 //
 // The memory of a message is kept once the message was received, so that the next message finds warm memory. A message
 // for which no memory can be kept uses fresh memory once. Memory that was not used for 10 seconds is given back.
 void strait_set_pool_limit(size_t bytes);
 
-// Returns the number of bytes that `strait_set_pool_limit` has set, or the default.
+// Returns the number of bytes set by `strait_set_pool_limit`, or the default.
 size_t strait_pool_limit(void);
 
-// Returns the number of bytes of memory that this process keeps now for large messages that it sends, including those
+// Returns the number of bytes of memory currently kept by this process for outgoing large messages, including messages
 // in flight.
 size_t strait_pool_held(void);
 
-// Gives back the memory that this process keeps for large messages and that no message uses now. Returns the number of
-// bytes given back. Takes some 0.2 ms for each MiB.
+// Gives back the unused part of the memory kept for outgoing large messages. Returns the number of bytes given back.
+// Takes some 0.2 ms for each MiB.
 size_t strait_trim(void);
 
-// Writes to `usage` how much of a resource this process holds for the process at the other end and for that process's
+// Writes to `usage` how much of a resource this process holds for the process at the other end, and for that process's
 // user. Fails with `STRAIT_WOULD_BLOCK` before the peer has opened its side, and on a channel within one process. Does
 // not block.
 strait_status strait_channel_peer_usage(const struct strait_channel *channel,
                                         strait_resource resource,
                                         struct strait_usage *usage);
 
-// Registers a function that is called for each peer process that breaks the protocol. The new function replaces the
-// one registered before; `NULL` registers no function. The library writes no logs.
+// Registers a function to be called for each peer process that breaks the protocol. The new function replaces the
+// previous function; `NULL` registers no function. The library writes no logs.
 //
-// The function runs in a thread that is in a call of this library, while the library holds no lock, so the registered
-// function may call any function. It receives `context`, which must stay valid for the life of the process.
+// The registered function runs in a thread that is in a call of this library, while the library holds no lock, so the
+// function may call any function. The function receives `context`, which must stay valid for the life of the process.
 void strait_on_bad_peer(strait_tell_bad_peer tell,
                         void *context);
 
@@ -1886,7 +1884,7 @@ void strait_on_bad_peer(strait_tell_bad_peer tell,
 // room for. They are the calls of the library and of the allocator below it, on the architecture for which the library
 // was built. Returns how many the phase has; 0 for an unknown phase. `numbers` may be `NULL` if `capacity` is 0.
 //
-// A process takes its channel first, then activates the filter, and then looks at what its peers send.
+// A process takes its channel first, then activates the filter, and then looks at messages of its peers.
 size_t strait_system_calls(strait_phase phase,
                            int64_t *numbers,
                            size_t capacity);

@@ -1,8 +1,8 @@
 // Strait for C++20: message channels between processes on one Linux machine.
 //
-// The library is in headers only, over the C interface in strait/strait.h, whose comments explain each function.
-// Objects own their resources and can be moved. No function throws: it returns a strait::result, which has a value or
-// an error whose text says what to do. The headers work with -fno-exceptions -fno-rtti. For functions that throw
+// The library is in headers only, over the C interface in strait/strait.h, where comments explain each function.
+// Objects own their resources and can be moved. No function throws: each returns a strait::result, which has a value,
+// or an error whose text has advice. The headers work with -fno-exceptions -fno-rtti. For functions that throw
 // exceptions include strait/throwing.hpp.
 
 #ifndef STRAIT_HPP

@@ -1,4 +1,4 @@
-// Strait with exceptions: classes of the same names whose functions return the value itself, or throw
+// Strait with exceptions: classes of the same names, whose functions return the value itself, or throw
 // strait::Exception.
 //
 //     using namespace strait::throwing;
@@ -250,7 +250,7 @@ class CallEnd : public strait::CallEnd {
     using Base = strait::CallEnd;
 
 public:
-    // Takes the channel, unless it throws.
+    // Takes the channel, except if the constructor throws.
     explicit CallEnd(strait::Channel &&channel) : Base(or_throw(Base::over(std::move(channel)))) {}
 
     // Sends a request, and returns the reply. If this throws with STRAIT_OUTCOME_UNKNOWN or STRAIT_NOT_ANSWERED, the

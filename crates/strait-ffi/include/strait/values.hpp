@@ -22,7 +22,7 @@ public:
     constexpr Bytes() noexcept = default;
     constexpr Bytes(const void *data, std::size_t size) noexcept : data_(data), size_(size) {}
     constexpr Bytes(std::string_view text) noexcept : data_(text.data()), size_(text.size()) {}
-    // The text up to its zero byte.
+    // The text before the zero byte.
     constexpr Bytes(const char *text) noexcept : Bytes(std::string_view(text)) {}
 
     template <class Range>
@@ -71,7 +71,7 @@ private:
     strait_deadline at_;
 };
 
-// A file descriptor, which the destructor closes.
+// A file descriptor, closed by the destructor.
 class Fd {
 public:
     Fd() noexcept = default;
@@ -98,7 +98,7 @@ private:
 
 enum class Wait : strait_wait { adaptive = STRAIT_WAIT_ADAPTIVE, spin = STRAIT_WAIT_SPIN, block = STRAIT_WAIT_BLOCK };
 
-// Options of one end of a channel. An option that is not set has its default; strait_options explains each.
+// Options of one end of a channel. An unset option has the default; strait_options explains each option.
 class Options {
 public:
     Options &wait(Wait wait) noexcept { return options_.wait = static_cast<strait_wait>(wait), *this; }

@@ -11,7 +11,7 @@ namespace strait {
 enum class Interest : strait_events { readable = STRAIT_READABLE, writable = STRAIT_WRITABLE, both = STRAIT_READABLE | STRAIT_WRITABLE };
 enum class Mode : strait_mode { level = STRAIT_LEVEL, one_shot = STRAIT_ONE_SHOT };
 
-// An event of one member of a set: the member's `key`, and what was found.
+// An event of a member of a set: the member's `key`, and the events found.
 struct Event : strait_event {
     bool readable() const noexcept { return (events & STRAIT_READABLE) != 0; }
     bool writable() const noexcept { return (events & STRAIT_WRITABLE) != 0; }
@@ -40,8 +40,8 @@ public:
         return detail::done(strait_wait_set_modify(set_.get(), channel.get(), key, static_cast<strait_events>(interest),
                                                    static_cast<strait_mode>(mode)));
     }
-    // Arms a channel for one event: that the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread may succeed
-    // now, also if it is large.
+    // Arms a channel for one event: the send that has just failed with `STRAIT_WOULD_BLOCK` in this thread may succeed
+    // now, also if the message is large.
     result<void> await_room(const Channel &channel, std::uint64_t key) const {
         return detail::done(strait_wait_set_await_room(set_.get(), channel.get(), key));
     }
@@ -50,8 +50,8 @@ public:
     }
     result<void> remove(const Channel &channel) const { return detail::done(strait_wait_set_remove(set_.get(), channel.get())); }
 
-    // Members can also be ends of data pipes. A producer is ready when it is writable or its consumer is gone; a
-    // consumer is ready when it is readable or its stream has ended.
+    // Members can also be ends of data pipes. A producer is ready when writable, or when the consumer is gone; a
+    // consumer is ready when readable, or when the stream has ended.
     result<void> add(const Producer &end, std::uint64_t key, Mode mode = Mode::level) const {
         return detail::done(strait_wait_set_add_producer(set_.get(), end.get(), key, static_cast<strait_mode>(mode)));
     }
@@ -67,7 +67,8 @@ public:
     result<void> remove(const Producer &end) const { return detail::done(strait_wait_set_remove_producer(set_.get(), end.get())); }
     result<void> remove(const Consumer &end) const { return detail::done(strait_wait_set_remove_consumer(set_.get(), end.get())); }
 
-    // Members can also be halves of ends, whose calls take a lock from then on. The thread that uses the half adds it.
+    // Members can also be halves of ends, whose calls take a lock from then on. A half must be added by the thread that
+    // uses the half.
     result<void> add(const Sender &half, std::uint64_t key, Mode mode = Mode::level) const {
         return detail::done(strait_wait_set_add_sender(set_.get(), half.get(), key, static_cast<strait_mode>(mode)));
     }
@@ -116,7 +117,7 @@ public:
         return std::span<const Event>(events.first(count));
     }
 
-    // Returns a descriptor that is readable whenever `wait` may have events. The set owns it.
+    // Returns a descriptor, owned by the set, that is readable whenever `wait` may have events.
     int fd() const noexcept { return strait_wait_set_fd(set_.get()); }
     // Whether there is more work although a wait has returned no event; for edge-triggered event loops.
     bool has_more() const noexcept { return strait_wait_set_has_more(set_.get()); }

@@ -1,9 +1,9 @@
-//! Code that both ends of a data pipe share.
+//! The common code of both ends of a data pipe.
 //!
-//! One word of an end counts its users: function calls in progress, and room or bytes that a function has begun with. A
-//! thread that sends the end sets `MOVED` in this word, interrupts the waits of the other threads, and goes on when
-//! those threads have left. If room or bytes are held, sending fails, since no thread can end that use. So an end that
-//! was sent has no user.
+//! A word of an end counts its users: function calls in progress, and room or bytes held by a function that has begun
+//! to write or read in place. A thread that sends the end sets `MOVED` in the word, interrupts the waits of the other
+//! threads, and continues when the other threads have left. If room or bytes are held, sending fails, since no thread
+//! can end such a use. So a sent end has no user.
 
 use std::cell::UnsafeCell;
 use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
@@ -39,13 +39,13 @@ pub(crate) trait Held: Sized {
     /// Returns the interrupter of the waits on the end.
     fn interrupter(end: &Self::End) -> Interrupter;
 
-    /// Returns a new object that owns `end`, for C code.
+    /// Returns a new object with `end`, for C code.
     fn give(end: Self::End) -> *mut Self {
         let shell = Shell {
             state: AtomicU32::new(0),
             begun: Mutex::new(None),
             shape: Self::shape(&end),
-            // Made at the start, so that waits that begin later can be interrupted too.
+            // Made at the start, so that even later waits can be interrupted.
             interrupter: Self::interrupter(&end),
             end: UnsafeCell::new(Some(Arc::new(end))),
             at_end: AtomicBool::new(false),
@@ -53,8 +53,8 @@ pub(crate) trait Held: Sized {
         Box::into_raw(Box::new(Self::new(shell)))
     }
 
-    /// Takes the end out of its object, to send it. Interrupts the function calls in progress on the end, and returns
-    /// once they have left.
+    /// Takes the end out of the object for sending. Interrupts the function calls in progress on the end, and returns
+    /// once all have left.
     ///
     /// # Errors
     /// [`Failure::Moved`] if the end is not there; [`Failure::InUse`] if room or bytes are held.
@@ -73,7 +73,7 @@ pub(crate) trait Held: Sized {
         end.and_then(Arc::into_inner).ok_or(Failure::Moved)
     }
 
-    /// Puts an end that was not sent back into its object.
+    /// Puts an unsent end back into the object.
     fn put_back(&self, end: Self::End) {
         let shell = self.shell();
         // SAFETY: no thread uses the end while the state says `MOVED`.
@@ -97,9 +97,9 @@ pub(crate) trait Held: Sized {
 pub(crate) struct Shell<H: Held> {
     /// Number of users of the end, and the bit [`MOVED`].
     state: AtomicU32,
-    /// The room or bytes that are held.
+    /// The held room or bytes.
     begun: Mutex<Option<H::Begun>>,
-    /// The end; `None` once it was taken out to be sent.
+    /// The end; `None` after it was taken out for sending.
     end: UnsafeCell<Option<Arc<H::End>>>,
     /// Sizes in bytes of an element and of the buffer.
     shape: (usize, usize),
@@ -127,7 +127,7 @@ impl<H: Held> Shell<H> {
         Using { shell: self }
     }
 
-    /// Starts a use of the end by a function that would wait for room or bytes that its own caller holds.
+    /// Starts a use of the end by a function that would otherwise wait for room or bytes held by its own caller.
     ///
     /// # Errors
     /// [`Failure::Moved`] if the end is not there; [`Failure::InUse`] if room or bytes are held.
@@ -136,13 +136,13 @@ impl<H: Held> Shell<H> {
         if self.begun().is_some() { Err(Failure::InUse) } else { Ok(using) }
     }
 
-    /// Locks and returns the room or bytes that are held.
+    /// Locks and returns the held room or bytes.
     fn begun(&self) -> MutexGuard<'_, Option<H::Begun>> {
         self.begun.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Interrupts the function calls in progress on an end whose state says `MOVED`, and waits until they have
-    /// returned. Returns `false` if they cannot all leave, since room or bytes are held.
+    /// Interrupts the function calls in progress on an end with the state `MOVED`, and waits until the calls have
+    /// returned. Returns `false` if room or bytes are held, so that not all uses can end.
     fn drive_out(&self) -> bool {
         let in_use = || self.state.load(Ordering::Acquire) & !MOVED != 0;
         if !in_use() {
@@ -154,7 +154,7 @@ impl<H: Held> Shell<H> {
             if !in_use() {
                 break true;
             }
-            // A function call that begins to read or write in place may have come to it meanwhile.
+            // A function call that begins to read or write in place may have taken room or bytes meanwhile.
             if self.begun().is_some() {
                 break false;
             }
@@ -186,8 +186,8 @@ struct Using<'a, H: Held> {
 impl<'a, H: Held> Using<'a, H> {
     /// Returns the end. Not to be called after [`Shell::enter_to_finish`].
     fn end(&self) -> &'a Arc<H::End> {
-        // SAFETY: this use is counted, so the end is not taken out. The end was there, since the state did not say
-        // `MOVED` when the use began. (A function that used `enter_to_finish` does not call this.)
+        // SAFETY: the use is counted, so the end is not taken out. The end was present, since the state was not `MOVED`
+        // when the use began. (A function that used `enter_to_finish` does not call this function.)
         unsafe { (*self.shell.end.get()).as_ref().unwrap_unchecked() }
     }
 
@@ -227,7 +227,7 @@ impl<'a, H: Held> Using<'a, H> {
         if !part.is_multiple_of(element) {
             return Err(Error::NotElements { element }.into());
         }
-        // Ends the use that `begin` has kept.
+        // Ends the use kept by `begin`.
         drop(Using { shell: self.shell });
         Ok(begun.take())
     }
@@ -239,7 +239,7 @@ impl<H: Held> Drop for Using<'_, H> {
     }
 }
 
-/// Returns the object to which C code points.
+/// Returns the object at a pointer from C code.
 ///
 /// # Errors
 /// [`Failure::Invalid`] if `pointer` is `NULL`.
@@ -254,7 +254,7 @@ pub(crate) unsafe fn held<'a, H: Held>(pointer: *const H) -> Result<&'a H, Failu
 /// Frees an end. Ignores `NULL`.
 ///
 /// # Safety
-/// `pointer` is `NULL`, or came from [`Held::give`], and the caller does not use it after this call.
+/// `pointer` is `NULL`, or came from [`Held::give`], and the caller does not use the pointer after this call.
 pub(super) unsafe fn free<H: Held>(pointer: *mut H) {
     if !pointer.is_null() {
         // SAFETY: the caller's promise.
@@ -262,7 +262,7 @@ pub(super) unsafe fn free<H: Held>(pointer: *mut H) {
     }
 }
 
-/// Frees an end by `close`, which gets the end and `reason`. Ignores `NULL`.
+/// Frees an end by `close`, called with the end and `reason`. Ignores `NULL`.
 ///
 /// # Safety
 /// As [`free`].
@@ -271,12 +271,12 @@ pub(super) unsafe fn abort<H: Held>(pointer: *mut H, reason: u32, close: impl Fn
         call_or((), || {
             // SAFETY: the caller's promise.
             let held = unsafe { Box::from_raw(pointer) };
-            // Room or bytes that are held keep the end.
+            // Held room or bytes keep the end alive.
             let begun = held.shell().begun().take();
             drop(begun);
             // SAFETY: the caller has given the object up, so the end has no user.
             let end = unsafe { &mut *held.shell().end.get() }.take();
-            // An end that was sent is not there.
+            // A sent end is absent.
             if let Some(end) = end.and_then(Arc::into_inner) {
                 close(end, reason);
             }
@@ -297,8 +297,8 @@ pub(super) unsafe fn shape<H: Held>(pointer: *const H) -> (usize, usize) {
 /// bytes. At the end of the stream the length is 0, and nothing is held.
 ///
 /// # Safety
-/// `pointer` is `NULL`, or an end of the caller's that stays during the function call. `place` and `len` are `NULL`, or
-/// the caller may write to them.
+/// `pointer` is `NULL`, or an end of the caller that stays valid during the function call. `place` and `len` are
+/// `NULL`, or the caller may write there.
 pub(super) unsafe fn begin<H: Held, P: Copy>(
     pointer: *const H,
     (place, nowhere, what): (*mut P, P, &'static str),
@@ -345,11 +345,11 @@ pub(super) unsafe fn finish<H: Held>(
     })
 }
 
-/// Runs `look` with an end, and stores the number of bytes that it returns in `count`; 0 on failure.
+/// Runs `look` with an end, and stores the returned number of bytes in `count`; 0 on failure.
 ///
 /// # Safety
-/// `pointer` is `NULL`, or an end of the caller's that stays during the function call. `count` is `NULL`, or the caller
-/// may write to it.
+/// `pointer` is `NULL`, or an end of the caller that stays valid during the function call. `count` is `NULL`, or the
+/// caller may write there.
 pub(super) unsafe fn count<H: Held>(
     pointer: *const H,
     (count, what): (*mut usize, &'static str),

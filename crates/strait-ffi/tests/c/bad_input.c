@@ -219,7 +219,7 @@ static void zero_lengths(void) {
         OK(strait_recv_into(b, NULL, 0, &len, NULL, STRAIT_NOW));
         CHECK(len == 0);
     }
-    /* The wrong part is among correct ones. */
+    /* The wrong part is among correct parts. */
     memcpy(three, parts, sizeof three);
     three[0].iov_base = (char[]){'x', 'y'};
     three[0].iov_len = 2;
@@ -318,7 +318,7 @@ static void deadlines(void) {
         IS(STRAIT_TIMED_OUT, strait_recv(b, message, passed[i]));
         OK(strait_wait_set_wait(set, &event, 1, &count, passed[i]));
         CHECK(count == 0);
-        /* A function whose deadline has passed still does what it can do without waiting. */
+        /* Even after its deadline a function does everything possible without waiting. */
         OK(strait_send(a, "now", 3, passed[i]));
         OK(strait_recv(b, message, passed[i]));
     }
@@ -384,7 +384,7 @@ static void options(void) {
     }
 }
 
-/* Handles of messages that are not sent stay as they were, whichever of them is wrong. */
+/* Unsent handles stay unchanged, for every position of the wrong handle. */
 static void handles(void) {
     strait_channel *x, *y, *spare, *other;
     strait_handle given[3], got[4];
@@ -432,7 +432,7 @@ static void handles(void) {
         strait_reservation_cancel(room);
     }
 
-    /* An end cannot be sent over a channel whose other end is closed; it can still be sent over another one. */
+    /* An end cannot be sent over a channel whose other end is closed, but still over another channel. */
     {
         strait_channel *dead, *gone;
         strait_reservation *room;
@@ -462,7 +462,7 @@ static void handles(void) {
     strait_channel_close(spare);
     strait_channel_close(other);
 
-    /* Handles that are not taken are closed with their message. */
+    /* A freed message closes the handles still inside. */
     given[0] = strait_handle_from_fd(open("/dev/null", O_RDONLY | O_CLOEXEC));
     OK(strait_sendv(x, NULL, 0, given, 1, STRAIT_NOW));
     {
@@ -596,7 +596,7 @@ static void regions(void) {
     OK(strait_region_access(region, &access));
     CHECK(access == STRAIT_SEALED_REGION);
 
-    /* A handle that is not sent, one that is sent, and one that is received. */
+    /* An unsent, a sent, and a received handle. */
     handle = strait_handle_from_region(strait_region_duplicate(region));
     IS(STRAIT_INVALID_ARGUMENT, strait_sendv(NULL, NULL, 0, &handle, 1, STRAIT_NOW));
     CHECK(handle.kind == STRAIT_HANDLE_REGION && strait_region_len(handle.object) == 8);
@@ -621,7 +621,7 @@ static void regions(void) {
     strait_handle_close(&handle);
     strait_region_free(region);
 
-    /* Memory that is sealed in place. */
+    /* Memory sealed in place. */
     IS(STRAIT_INVALID_ARGUMENT, strait_region_writer(1, NULL));
     IS(STRAIT_SYSTEM, strait_region_writer(SIZE_MAX, &mapping));
     CHECK(mapping == NULL);
@@ -715,7 +715,7 @@ static void the_rest(void) {
         CHECK(nothing[i].kind == STRAIT_HANDLE_NONE);
     }
 
-    /* The same part twice, one inside another, and one that begins where another one ends. */
+    /* The same part twice, one part inside another, and one part that begins at the end of another. */
     for (int i = 0; i < 4; i++) {
         parts[i].iov_base = text + (i == 2 ? 2 : 0);
         parts[i].iov_len = i == 2 ? 4 : i == 3 ? 2 : 6;
@@ -729,7 +729,7 @@ static void the_rest(void) {
     strait_wait_set_free(set);
 }
 
-/* Sends a message of 4 bytes with the two ends of a pipe; looks at it, and receives its bytes. */
+/* Sends a message of 4 bytes with both ends of a pipe; looks at the message, and receives the bytes. */
 static void receive_two(size_t buffered) {
     struct strait_message_info info;
     struct iovec part;
@@ -821,7 +821,7 @@ static void rooms(void) {
     strait_wait_set_free(set);
 }
 
-/* A link is ended; both ends first receive what was sent before. Within one process there is no link to end. */
+/* A link is ended; both ends first receive everything sent before. Within one process there is no link to end. */
 static void disconnecting(void) {
     strait_channel *x, *y;
     bool ended = true;
@@ -848,7 +848,7 @@ static void disconnecting(void) {
     strait_channel_close(y);
 }
 
-/* The state of an end says what is queued, and what has come and gone. */
+/* The state of an end shows what is queued, and what has come and gone. */
 static void states(void) {
     strait_channel *x, *y;
     strait_channel_state state;
@@ -868,7 +868,7 @@ static void states(void) {
     IS(STRAIT_INVALID_ARGUMENT, strait_channel_status(a, NULL));
 }
 
-/* A report ends the channel, and its link if there is one; the text of later failures has the reason. */
+/* A report ends the channel, and the link if there is one; the text of later failures has the reason. */
 static void reports(void) {
     strait_channel *x, *y;
     strait_reported reported = 77;
@@ -916,7 +916,7 @@ int main(void) {
     int before;
     message = strait_message_new();
     OK(strait_channel_pair(NULL, &a, &b));
-    /* The first round opens descriptors that the library keeps. */
+    /* The first round opens descriptors kept by the library. */
     before = 0;
     for (int round = 0; round < 3; round++) {
         null_pointers();

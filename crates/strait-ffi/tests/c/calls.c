@@ -36,7 +36,7 @@ static void ends(strait_call_end **a, strait_call_end **b) {
     OK(strait_call_end_over(y, b));
 }
 
-/* Replies to each number with the number and one more bit set; if two requests are there, first to the later one. */
+/* Replies to each number with the number and one more bit set; of two queued requests, first to the later. */
 static void *serve(void *end) {
     strait_message *requests[2] = {strait_message_new(), strait_message_new()};
     for (int left = CALLERS * CALLS; left > 0;) {
@@ -117,7 +117,7 @@ static void *drop_one_and_close(void *end) {
         strait_call_end_free(end);
         strait_replier_free(next);
     } else {
-        /* The deadline had passed before this thread received the request. */
+        /* The deadline had passed before the receive. */
         CHECK(says(request, "the last"));
         strait_call_end_free(end);
         strait_replier_free(replier);
@@ -126,7 +126,7 @@ static void *drop_one_and_close(void *end) {
     return NULL;
 }
 
-/* Checks what a caller learns of a call that has no reply. */
+/* Checks the failures of calls without a reply. */
 static void without_a_reply(void) {
     strait_call_end *a, *b;
     strait_handle handle;
@@ -240,7 +240,7 @@ int main(int argc, char **argv) {
         to_another_process(argv[0]);
         before = round == 1 ? descriptors() : before;
     }
-    /* As in c/pipes.c: one descriptor for all long waits, which may be opened as late as in the last round. */
+    /* As in c/pipes.c: a single descriptor for all long waits, opened perhaps as late as in the last round. */
     CHECK(descriptors() <= before + 1);
     return 0;
 }

@@ -1,4 +1,4 @@
-/* Helpers of the C tests: checks that print where they fail, and the number of open descriptors. */
+/* Helpers of the C tests: checks that print the line of a failure, and the number of open descriptors. */
 
 #ifndef CHECK_H
 #define CHECK_H
@@ -19,7 +19,7 @@
         } \
     } while (0)
 
-/* Checks that a function returns this status. */
+/* Checks that a function returns the given status. */
 #define IS(status, call) \
     do { \
         strait_status is_ = (call); \

@@ -44,7 +44,7 @@ static void both_directions_at_once(void) {
     IS(STRAIT_WOULD_BLOCK, strait_receiver_recv(receivers[0], message, STRAIT_NOW));
     IS(STRAIT_TIMED_OUT, strait_receiver_recv(receivers[0], message, strait_after(1000000)));
 
-    /* An end is closed once both of its halves are. */
+    /* An end is closed once both halves are. */
     strait_sender_free(senders[0]);
     IS(STRAIT_WOULD_BLOCK, strait_receiver_recv(receivers[1], message, STRAIT_NOW));
     strait_receiver_free(receivers[0]);
@@ -55,7 +55,7 @@ static void both_directions_at_once(void) {
     strait_message_free(message);
 }
 
-/* Halves that were joined are the end again, which can be sent with its unread messages. */
+/* Joined halves are the end again, which can be sent with the unread messages. */
 static void joined_ends_travel(void) {
     strait_channel *a, *b, *c, *d, *joined, *arrived;
     strait_sender *sender, *other_sender;
@@ -79,7 +79,7 @@ static void joined_ends_travel(void) {
 
     OK(strait_sender_join(sender, receiver, &joined));
     handle = strait_handle_from_channel(joined);
-    /* A half takes handles as an end does, and gives them back if it cannot send. */
+    /* A half takes handles like an end, and gives the handles back if sending fails. */
     IS(STRAIT_INVALID_ARGUMENT, strait_sender_sendv(NULL, NULL, 0, &handle, 1, DEADLINE));
     CHECK(handle.kind == STRAIT_HANDLE_CHANNEL);
     OK(strait_sender_sendv(other_sender, NULL, 0, &handle, 1, DEADLINE));
@@ -100,7 +100,7 @@ static void joined_ends_travel(void) {
     strait_message_free(message);
 }
 
-/* A batch of messages: those with handles take them, a wrong one ends the batch. */
+/* A batch of messages: sending takes the handles; a wrong message ends the batch. */
 static void batches(void) {
     strait_channel *a, *b;
     strait_sender *sender, *far_sender;
@@ -181,7 +181,7 @@ static void memory_for_large_messages(void) {
     strait_message_free(message);
 }
 
-/* An end that cannot be taken stays as it is. Other references fail once it is split. */
+/* An end that cannot be split stays unchanged. After a split, other references fail. */
 static void ends_in_use(void) {
     strait_channel *a, *b, *other;
     strait_reservation *room;

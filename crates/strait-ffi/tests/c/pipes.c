@@ -58,7 +58,7 @@ static void some_and_whole(void) {
     strait_producer_free(producer);
 }
 
-/* Asserts that `status` is STRAIT_ABORTED with this reason. */
+/* Asserts that `status` is STRAIT_ABORTED with the given reason. */
 static void aborted(strait_status status, uint32_t reason) {
     strait_error error;
     char text[200];
@@ -87,7 +87,7 @@ static void aborts(void) {
     aborted(strait_consumer_begin(consumer, &bytes, &count, STRAIT_NOW), 17);
     strait_consumer_free(consumer);
 
-    /* Room that is held does not keep the end, and its bytes are not written. */
+    /* Held room does not keep the end alive, and the bytes are not written. */
     OK(strait_pipe_new(8, 1, &producer, &consumer));
     OK(strait_producer_begin(producer, &room, &count, STRAIT_NOW));
     strait_producer_abort(producer, 0);
@@ -101,7 +101,7 @@ static void aborts(void) {
     aborted(strait_producer_write(producer, "9", 1, &count, soon()), UINT32_MAX);
     strait_producer_free(producer);
 
-    /* An end that was sent belongs to its receiver. */
+    /* A sent end belongs to the receiver. */
     OK(strait_pipe_new(8, 1, &producer, &consumer));
     OK(strait_channel_pair(NULL, &one, &other));
     handle = strait_handle_from_producer(producer);
@@ -198,7 +198,7 @@ static void in_place(void) {
     CHECK(count == 0);
     strait_consumer_free(consumer);
     strait_channel_close(b);
-    /* The caller still owns ends that could not be sent, and they work. */
+    /* The caller still owns the unsent ends, which still work. */
     OK(strait_pipe_new(8, 1, &producer, &consumer));
     {
         strait_handle both[2] = {strait_handle_from_producer(producer), strait_handle_from_consumer(consumer)};
@@ -373,7 +373,7 @@ static void *writer(void *status) {
     return NULL;
 }
 
-/* An end on which another thread waits is sent: that wait ends, and no later one, whether or not sending succeeds. */
+/* An end is sent while another thread waits on it: only this wait ends, whether or not sending succeeds. */
 static void an_end_is_sent_that_another_waits_on(void *(*call)(void *), int fails) {
     strait_channel *a, *b;
     strait_message *message = strait_message_new();
@@ -474,7 +474,7 @@ static void a_stream(void) {
     strait_consumer_free(consumer);
 }
 
-/* The consumer is sent to another process, which reports how many bytes it has read. */
+/* The consumer is sent to another process, which reports the number of bytes read. */
 static void a_stream_to_another_process(const char *self) {
     const char *const arguments[] = {self, "child", NULL};
     strait_channel *channel;
@@ -536,7 +536,7 @@ int main(int argc, char **argv) {
         a_stream_to_another_process(argv[0]);
         before = round == 1 ? descriptors() : before;
     }
-    /* The process has one descriptor for all long waits that another thread could end; the first such wait opens it. */
+    /* The process has a single descriptor for all interruptible long waits, opened by the first such wait. */
     CHECK(descriptors() <= before + 1);
     return 0;
 }

@@ -45,7 +45,7 @@ static void *user(void *way) {
     return NULL;
 }
 
-/* Several threads use an end, and this one closes it or sends it away. */
+/* Several threads use an end, while the main thread closes the end or sends it away. */
 static void round_of(int number) {
     strait_channel *other, *over, *far;
     pthread_t threads[2];
@@ -104,7 +104,7 @@ static void *waiter(void *status) {
     return NULL;
 }
 
-/* An end on which another thread sleeps is sent: that wait ends, and no later one, whether or not sending succeeds. */
+/* An end is sent while another thread sleeps on it: only this wait ends, whether or not sending succeeds. */
 static void an_end_is_sent_that_another_waits_on(int fails) {
     strait_channel *other, *over, *far;
     strait_message *message = strait_message_new();
@@ -183,7 +183,7 @@ static void ends_are_sent_over_each_other(void) {
     }
 }
 
-/* Returns how often this thread has gone to sleep. */
+/* Returns how often the current thread has slept. */
 static long sleeps(void) {
     struct rusage usage;
     CHECK(getrusage(RUSAGE_THREAD, &usage) == 0);

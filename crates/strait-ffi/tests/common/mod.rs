@@ -1,6 +1,6 @@
-//! The library as it is installed, and compilers to use it with.
+//! The installed library, and compilers for programs.
 
-// Each test program uses a part of this module.
+// Each test program uses a part of the module.
 #![allow(dead_code)]
 
 use std::io::Write;
@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Output};
 use std::sync::OnceLock;
 
-/// Returns the directory of this crate.
+/// Returns the directory of the crate.
 pub(crate) fn root() -> &'static Path {
     Path::new(env!("CARGO_MANIFEST_DIR"))
 }
@@ -18,7 +18,7 @@ pub(crate) fn skip(what: &str, missing: &str) {
     let _ = writeln!(std::io::stderr(), "SKIPPED: {what}: {missing} is missing; .ci/install brings it");
 }
 
-/// Runs a command that must succeed, and returns its output.
+/// Runs a command, which must succeed, and returns the output.
 pub(crate) fn run(command: &mut Command) -> Output {
     let output = command.output().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     assert!(
@@ -31,13 +31,12 @@ pub(crate) fn run(command: &mut Command) -> Output {
     output
 }
 
-/// Returns whether a program with this name can be started.
+/// Returns whether a program with the given name can be started.
 pub(crate) fn has(program: &str) -> bool {
     Command::new(program).arg("--version").output().is_ok_and(|output| output.status.success())
 }
 
-/// Returns the directory in which the library is installed. It is built and installed once for each test program, as
-/// users do it.
+/// Returns the directory of the installed library. Each test program builds and installs the library once, as users do.
 pub(crate) fn installed() -> &'static Path {
     static INSTALLED: OnceLock<PathBuf> = OnceLock::new();
     INSTALLED.get_or_init(|| {
@@ -63,7 +62,7 @@ pub(crate) fn installed() -> &'static Path {
     })
 }
 
-/// The way in which a program is linked.
+/// The way of linking a program.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Linkage {
     Shared,
@@ -77,20 +76,20 @@ pub(crate) struct Compiler {
     pub(crate) standard: &'static str,
 }
 
-/// Options of all compilers: many warnings, all of them errors.
+/// Options of all compilers: many warnings, treated as errors.
 pub(crate) const STRICT: [&str; 8] =
     ["-Wall", "-Wextra", "-Wpedantic", "-Werror", "-Wshadow", "-Wconversion", "-Wcast-qual", "-g"];
 
 /// More options for C++.
 const STRICT_CXX: [&str; 3] = ["-Wold-style-cast", "-Wnon-virtual-dtor", "-Wextra-semi"];
 
-/// Returns the C compilers of this machine.
+/// Returns the C compilers of the machine.
 pub(crate) fn c_compilers() -> Vec<Compiler> {
     let all = [("gcc", "-std=c99"), ("gcc", "-std=c17"), ("clang", "-std=c11")];
     present(&all)
 }
 
-/// Returns the C++ compilers of this machine.
+/// Returns the C++ compilers of the machine.
 pub(crate) fn cxx_compilers() -> Vec<Compiler> {
     present(&[("g++", "-std=c++20"), ("clang++", "-std=c++20")])
 }

@@ -1,5 +1,5 @@
-// Tests of every function of the C++ interface, without exceptions and without run-time types: what it returns, and
-// that nothing is left behind.
+// Tests of every function of the C++ interface, without exceptions and without run-time types: the results, and that
+// nothing is left behind.
 
 #include "check.hpp"
 
@@ -85,7 +85,7 @@ void handles() {
     CHECK(b.recv_into(std::span(buffer).first(4)).error().asked() == 5);
     CHECK(b.peek()->len == 5 && b.peek()->handles == 1);
     CHECK(*b.recv_into(buffer, 1s, &message) == 5 && message.size() == 0 && message.take_handles()->size() == 1);
-    // One handle is taken by its index, and the other stays.
+    // A handle is taken by index, and the other handle stays.
     std::array<Handle, 2> two{Handle(null()), Handle(strait::Region::create(1).value())};
     CHECK(b.peek().error() == STRAIT_WOULD_BLOCK && a.send("two", two));
     message = b.recv().value();
@@ -132,7 +132,7 @@ void in_place() {
     CHECK(std::move(*a.reserve(10)).commit_first(3) && b.recv()->size() == 3);
 }
 
-// Messages are forwarded: a sealed one with its memory, and one in a view.
+// Messages are forwarded: a sealed message with its memory, and a message in a view.
 void forwarding() {
     auto [a, in] = Channel::pair().value();
     auto [out, b] = Channel::pair().value();
@@ -344,7 +344,7 @@ void meeting() {
     CHECK(channel.peer_usage(STRAIT_DESCRIPTORS)->peer.limit == 5000 && strait::set_limit(STRAIT_DESCRIPTORS, 8192, 32768));
     CHECK(channel.rehome(1s) || true);
     client.join();
-    // A client may start before its server, and may name it by the path.
+    // A client may start before its server, and may give the path as the name.
     const auto later = "strait-cxx-later-" + std::to_string(getpid());
     client = std::thread([&] { CHECK(strait::connect(later.c_str(), 20s, {.wait_for_listener = true})->send("waited")); });
     auto second = strait::Listener::bind(later.c_str()).value();
@@ -378,7 +378,7 @@ void processes(const char *self) {
     auto [left, right] = Channel::pair().value();
     left.close_with(9);
     CHECK(right.recv().error() == STRAIT_PEER_CLOSED && right.close_reason() == 9);
-    // With an environment of its own, the program does not have its parent's other variables, but it has its channel.
+    // With an environment of its own, the program lacks the other variables of the parent, but has its channel.
     child = strait::spawn({self, {self, "--child"}, {"A=B"}}).value();
     CHECK(child.channel.send("x") && child.channel.recv(20s)->text() == "x");
     child.channel.close();
@@ -392,7 +392,7 @@ void processes(const char *self) {
     channel.close();
     CHECK(waitpid(pid, &ended, 0) == pid && ended == 0);
 
-    // The test starts the program itself: fork, exec, and a socket whose number is an argument.
+    // The test starts the program by fork and exec, with a socket whose number is an argument.
     int sockets[2];
     CHECK(socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_CLOEXEC, 0, sockets) == 0);
     Fd ours(sockets[0]), theirs(sockets[1]);
@@ -457,7 +457,7 @@ void halves() {
     sends.join();
     CHECK(receiver.try_recv().error() == STRAIT_WOULD_BLOCK);
 
-    // A batch, of which one message has a handle.
+    // A batch with a handle in one message.
     const iovec parts[] = {{const_cast<char *>("one"), 3}, {const_cast<char *>("two"), 3}};
     Handle handle(strait::Fd(::open("/dev/null", O_RDONLY | O_CLOEXEC)));
     const std::array<strait::Outgoing, 2> batch{{{std::span(parts, 1)}, {std::span(parts + 1, 1), std::span(&handle, 1)}}};
