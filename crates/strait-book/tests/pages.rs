@@ -34,7 +34,7 @@ fn pages() -> BTreeSet<PathBuf> {
     pages
 }
 
-/// Returns the lines of a document that are not in a block of code.
+/// Returns the lines of a document outside of blocks of code.
 fn text_of(document: &str) -> String {
     let blocks = document.split("\n```").step_by(2).map(|text| text.split_once('\n').map_or("", |(_, rest)| rest));
     // The first part does not begin behind a block of code.
@@ -103,8 +103,8 @@ fn no_link_is_dead() {
     assert!(count > 100, "{count}");
 }
 
-/// Shows that every block of code in Rust, C and C++ is compiled. In Rust its page is a documentation test of this
-/// crate, and the block is not left out of it. Blocks in C and C++ are compiled by a test of `strait-ffi`.
+/// Shows that every block of code in Rust, C and C++ is compiled. Each page with Rust code is a documentation test of
+/// this crate, without exceptions for single blocks. A test of `strait-ffi` compiles the blocks in C and C++.
 #[test]
 fn every_example_is_compiled() {
     let compiled = read(&root().join("crates/strait-book/src/lib.rs"));

@@ -39,7 +39,7 @@ fn the_copies_talk_to_each_other() {
     assert_eq!(other.recv_by(LONG).unwrap_err(), strait_twice::Error::PeerClosed);
 }
 
-/// Shows that an end of one copy can be sent to the other copy, and arrives with the unread messages.
+/// Shows that an end can be sent from one copy to the other, and arrives with the unread messages.
 #[test]
 fn an_end_goes_over_to_the_other_copy() {
     let (one, other) = channel();
@@ -53,7 +53,7 @@ fn an_end_goes_over_to_the_other_copy() {
     assert_eq!(client.recv_by(LONG).unwrap().bytes(), b"an answer");
 }
 
-/// Shows that a process with one copy can connect to a listener of a process with the other copy.
+/// Shows that the copies can connect to each other by name.
 #[test]
 fn the_copies_meet_by_name() {
     let directory = std::env::temp_dir().join(format!("strait-twice-{}", std::process::id()));
