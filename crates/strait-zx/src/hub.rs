@@ -63,6 +63,16 @@ struct Turns {
     parked: Vec<Arc<Waiter>>,
 }
 
+/// The calling thread as the leader. The drop hands over to another thread, also after a panic in the look at an object.
+struct Leading<'a>(&'a Hub);
+
+impl Drop for Leading<'_> {
+    fn drop(&mut self) {
+        unpoisoned(&self.0.turns).leading = false;
+        self.0.have_somebody_lead();
+    }
+}
+
 static HUB: PerProcess<OnceLock<Hub>> = PerProcess::new(OnceLock::new);
 
 /// Number of channels and bells for which this process waits and which another process may change.
@@ -194,9 +204,8 @@ pub(crate) fn block(waiter: &Arc<Waiter>, deadline: Deadline) -> bool {
         if !turns.leading && is_listening() {
             turns.leading = true;
             drop(turns);
+            let _leading = Leading(hub);
             hub.lead(waiter, deadline);
-            unpoisoned(&hub.turns).leading = false;
-            hub.have_somebody_lead();
         } else if waiter.begin_parking() {
             turns.parked.push(waiter.clone());
             drop(turns);
@@ -300,3 +309,56 @@ pub(crate) fn may_spin() -> bool {
 
 /// The status for objects that cannot be waited for.
 pub(crate) const NOT_WAITABLE: Status = Status::NOT_SUPPORTED;
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::AsFd;
+    use std::sync::atomic::AtomicBool;
+    use std::thread::ThreadId;
+    use std::time::Instant;
+
+    use super::*;
+
+    /// An owner of a bell that panics in one thread.
+    struct PanicsIn(Mutex<Option<ThreadId>>);
+
+    impl Rung for PanicsIn {
+        fn rung(&self) {
+            assert_ne!(*unpoisoned(&self.0), Some(std::thread::current().id()), "the leader panics");
+        }
+    }
+
+    /// Shows that another thread leads after the leader has panicked. Threads of other tests may lead meanwhile.
+    #[test]
+    fn a_leader_that_panics_hands_over() {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let ring = || rustix::io::write(&bell, &1u64.to_ne_bytes()).unwrap();
+        let owner: Arc<PanicsIn> = Arc::new(PanicsIn(Mutex::default()));
+        let weak: Weak<PanicsIn> = Arc::downgrade(&owner);
+        let number = listen_to_bell(bell.as_fd(), weak).unwrap();
+        let has_panicked = AtomicBool::new(false);
+        let deadline = Deadline::new(crate::time::after(Duration::from_secs(60).as_nanos() as i64));
+        let waiter = Waiter::new();
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                *unpoisoned(&owner.0) = Some(std::thread::current().id());
+                let leads = || block(&Waiter::new(), deadline);
+                assert!(std::panic::catch_unwind(leads).is_err());
+                has_panicked.store(true, Ordering::SeqCst);
+            });
+            let begin = Instant::now();
+            while !has_panicked.load(Ordering::SeqCst) && begin.elapsed() < Duration::from_secs(60) {
+                ring();
+                std::thread::yield_now();
+            }
+            // Another thread can lead now.
+            scope.spawn(|| block(&waiter, deadline));
+            while !unpoisoned(&hub().unwrap().turns).leading {
+                assert!(begin.elapsed() < Duration::from_secs(60));
+                std::thread::yield_now();
+            }
+            waiter.wake();
+        });
+        silence_bell(bell.as_fd(), number);
+    }
+}
