@@ -27,6 +27,9 @@ COPIED = 64 << 20
 """The size up to which NumPy arrays and tensors do so, as long as the bytes of the message are no more than this. Both
 sides use the memory for these bytes again and again, which is quicker than a region for each array: the kernel clears
 each page of a new region."""
+EMPTY_COPIED = 4 << 20
+"""The size up to which arrays of `empty` are copied, too, unless `seal` says otherwise. Above, they are sealed in place:
+that is what programs use `empty` for, and it needs least memory."""
 
 _KINDS = frozenset("biufcmMSUV")
 _DIMENSIONS = 32
@@ -119,11 +122,12 @@ def empty(
     huge_pages: bool = False,
     seal: bool = False,
 ) -> numpy.ndarray[Any, Any]:
-    """Returns a NumPy array of zeros, in memory that is used again, for a `send`.
+    """Returns a NumPy array of zeros, for a `send` without a copy.
 
-    With `seal` or `huge_pages`, and for arrays above 64 MiB, the first `send` of the array makes no copy, but seals the
-    memory in place. The array stays valid and writable, but later writes to the array are private to this process. Such
-    an array needs least memory, since sender and receiver have one; most arrays are sent faster by copies.
+    The first `send` of an array above 4 MiB, or with `seal` or `huge_pages`, makes no copy, but seals the memory in
+    place. The array stays valid and writable, but later writes to the array are private to this process. Such an array
+    needs least memory, since sender and receiver have one. Smaller arrays are copied, in memory that is used again,
+    which is faster. So is the `send` of an ordinary array up to 64 MiB.
     """
     import numpy
 
@@ -133,7 +137,7 @@ def empty(
     template = numpy.broadcast_to(numpy.empty((), dtype), shape)
     if template.nbytes == 0:
         return numpy.empty(shape, dtype, order=_order(order))
-    is_copied = template.nbytes <= COPIED and not (seal or huge_pages)
+    is_copied = template.nbytes <= EMPTY_COPIED and not (seal or huge_pages)
     memory: Any = zeroed(template.nbytes) if is_copied else filling(template.nbytes, huge_pages)
     return numpy.ndarray(shape, dtype, memory, order=_order(order))
 
