@@ -319,45 +319,50 @@ mod tests {
 
     use super::*;
 
-    /// An owner of a bell that panics in one thread.
-    struct PanicsIn(Mutex<Option<ThreadId>>);
+    /// An owner of a bell that panics in one thread, and counts the calls in other threads.
+    #[derive(Default)]
+    struct PanicsIn {
+        thread: Mutex<Option<ThreadId>>,
+        others: AtomicUsize,
+    }
 
     impl Rung for PanicsIn {
         fn rung(&self) {
-            assert_ne!(*unpoisoned(&self.0), Some(std::thread::current().id()), "the leader panics");
+            assert_ne!(*unpoisoned(&self.thread), Some(std::thread::current().id()), "the leader panics");
+            self.others.fetch_add(1, Ordering::SeqCst);
         }
     }
 
-    /// Shows that another thread leads after the leader has panicked. Threads of other tests may lead meanwhile.
+    /// Shows that another thread leads after the leader has panicked.
     #[test]
     fn a_leader_that_panics_hands_over() {
         let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
-        let ring = || rustix::io::write(&bell, &1u64.to_ne_bytes()).unwrap();
-        let owner: Arc<PanicsIn> = Arc::new(PanicsIn(Mutex::default()));
+        let owner: Arc<PanicsIn> = Arc::default();
         let weak: Weak<PanicsIn> = Arc::downgrade(&owner);
         let number = listen_to_bell(bell.as_fd(), weak).unwrap();
-        let has_panicked = AtomicBool::new(false);
+        let begin = Instant::now();
+        let ring_until = |is_so: &dyn Fn() -> bool| {
+            while !is_so() && begin.elapsed() < Duration::from_secs(60) {
+                rustix::io::write(&bell, &1u64.to_ne_bytes()).unwrap();
+                std::thread::yield_now();
+            }
+        };
         let deadline = Deadline::new(crate::time::after(Duration::from_secs(60).as_nanos() as i64));
+        let has_panicked = AtomicBool::new(false);
         let waiter = Waiter::new();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                *unpoisoned(&owner.0) = Some(std::thread::current().id());
+                *unpoisoned(&owner.thread) = Some(std::thread::current().id());
                 let leads = || block(&Waiter::new(), deadline);
                 assert!(std::panic::catch_unwind(leads).is_err());
                 has_panicked.store(true, Ordering::SeqCst);
             });
-            let begin = Instant::now();
-            while !has_panicked.load(Ordering::SeqCst) && begin.elapsed() < Duration::from_secs(60) {
-                ring();
-                std::thread::yield_now();
-            }
-            // Another thread can lead now.
+            ring_until(&|| has_panicked.load(Ordering::SeqCst));
+            let before = owner.others.load(Ordering::SeqCst);
             scope.spawn(|| block(&waiter, deadline));
-            while !unpoisoned(&hub().unwrap().turns).leading {
-                assert!(begin.elapsed() < Duration::from_secs(60));
-                std::thread::yield_now();
-            }
+            ring_until(&|| owner.others.load(Ordering::SeqCst) > before);
             waiter.wake();
+            assert!(owner.others.load(Ordering::SeqCst) > before);
         });
         silence_bell(bell.as_fd(), number);
     }
