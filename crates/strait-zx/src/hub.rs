@@ -63,7 +63,8 @@ struct Turns {
     parked: Vec<Arc<Waiter>>,
 }
 
-/// The calling thread as the leader. The drop hands over to another thread, also after a panic in the look at an object.
+/// The calling thread as the leader. The drop hands over to another thread, also if the thread panics while it looks at
+/// an object.
 struct Leading<'a>(&'a Hub);
 
 impl Drop for Leading<'_> {

@@ -195,8 +195,15 @@ impl Places {
         Some(Self { token, rings })
     }
 
-    /// Returns the rings, for a parcel that keeps the places.
-    pub(crate) fn into_rings(mut self) -> Vec<u128> {
+    /// Takes places as [`take`](Self::take) does, without a look for cycles.
+    pub(crate) fn take_unchecked(token: u128, rings: Vec<u128>) -> Self {
+        mailbox().place(token, &rings);
+        Self { token, rings }
+    }
+
+    /// Returns the rings, for a parcel that keeps the places: a message to the ring with this token.
+    pub(crate) fn into_rings(mut self, token: u128) -> Vec<u128> {
+        debug_assert_eq!(self.token, token, "the message is in the ring for which the places were taken");
         std::mem::take(&mut self.rings)
     }
 }
@@ -246,9 +253,10 @@ impl Mailbox {
 
     /// Leaves `parcel` for the receiver of the message with the number `message` in the ring with this token.
     /// `in_transit` is the retention mark for channel ends in the parcel, and `read_by_ends` are the tokens of the
-    /// rings within this process read by these ends. Unless `is_committed`, the caller is about to
-    /// [commit](Self::committed) the message. Returns the parcel that lay there before, for the caller to drop without
-    /// a lock: only a peer with the memory of both ends can have caused the error. Otherwise returns `None`.
+    /// rings within this process read by these ends, whose [`Places`] the caller has taken. Unless `is_committed`, the
+    /// caller is about to [commit](Self::committed) the message. Returns the parcel that lay there before, for the
+    /// caller to drop without a lock: only a peer with the memory of both ends can have caused the error. Otherwise
+    /// returns `None`.
     #[must_use]
     pub(crate) fn leave(
         &mut self,
@@ -260,7 +268,6 @@ impl Mailbox {
         is_committed: bool,
     ) -> Option<Left> {
         let size = parcel.size();
-        self.place(token, &read_by_ends);
         let left = Left { parcel, size, is_uncommitted: !is_committed, read_by_ends, _in_transit: in_transit };
         let old = self.parcels.insert((token, message), left);
         if let Some(old) = &old {
@@ -513,6 +520,7 @@ mod tests {
     fn a_message_lies_within_the_rings_whose_ends_hold_the_end_that_would_receive_it() {
         let mut mailbox = Mailbox::default();
         let leave = |mailbox: &mut Mailbox, token, message, rings: &[u128]| {
+            mailbox.place(token, rings);
             drop(mailbox.leave(token, message, Box::new(Handles(1)), None, rings.to_vec(), true));
         };
         // The end that reads ring 1 lies in a message to ring 2, and the end that reads ring 2 in a message to ring 3.

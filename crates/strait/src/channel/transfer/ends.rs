@@ -362,17 +362,23 @@ impl End {
                 return Err(Error::BadHandle);
             }
         }
-        let rings = in_transit::rings_read_by(handles.iter().filter_map(Handle::as_end));
-        // Taken before the message is staged: of two sends that would close a cycle together, the later one fails here.
-        let places = Places::take(tx.lane.token_out(), rings).ok_or(Error::OwnChannel)?;
+        let ends = || handles.iter().filter_map(Handle::as_end);
+        let places = match ends().next() {
+            // Taken before the message is staged: of two sends that would close a cycle together, the later one fails.
+            Some(_) => {
+                let rings = in_transit::rings_read_by(ends());
+                Some(Places::take(tx.lane.token_out(), rings).ok_or(Error::OwnChannel)?)
+            }
+            None => None,
+        };
         let count = handles.len();
         self.wait_for_quotas(tx, 0, 0, deadline)?;
         let header = |kind, len| Header::new(kind, len, count);
         self.stage_content(tx, content, len, None, header, Attachments::NOTHING, deadline)?;
         let in_transit = in_transit::of_handles(handles, tx.lane.is_other_here());
         let extras = MessageExtras::with_handles(std::mem::take(handles));
-        let Some((ended, left)) = self.commit_local(tx, extras, in_transit, places.into_rings(), Amount::default())
-        else {
+        let rings = places.map(|places| places.into_rings(tx.lane.token_out())).unwrap_or_default();
+        let Some((ended, left)) = self.commit_local(tx, extras, in_transit, rings, Amount::default()) else {
             return Ok(());
         };
         *handles = left.map(|mut left| left.take_handles()).unwrap_or_default();

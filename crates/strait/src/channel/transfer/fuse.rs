@@ -48,7 +48,7 @@ use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use crate::lane::arena::SMALL;
-use crate::lane::mailbox::{self, Parcel};
+use crate::lane::mailbox::{self, Parcel, Places};
 use crate::lane::{Absent, Lane};
 use crate::link::packet::PayloadMemory;
 use crate::link::{Attachments, InUse, Link};
@@ -435,6 +435,8 @@ impl<'a> Half<'a> {
         // Marked as committed, as if the record were in the ring. If the far end is closed before the commit, this half
         // takes the backlog back.
         let read_by_ends = in_transit::rings_read_by(handles.iter().filter_map(Handle::as_end));
+        let token = self.tx.lane.token_out();
+        let read_by_ends = Places::take_unchecked(token, read_by_ends).into_rings(token);
         local::leave(&mut self.tx, number, MessageExtras::with_handles(handles), in_transit, read_by_ends, true);
         Ok(())
     }
