@@ -79,5 +79,7 @@ def is_open(descriptor):
 
 @pytest.fixture
 def regions(monkeypatch):
-    """Makes arrays above 64 KiB travel in regions; without this fixture only arrays above 64 MiB do."""
+    """Makes arrays above 64 KiB travel in regions; without this fixture only arrays above 64 MiB do, and arrays of
+    `strait.empty` above 4 MiB."""
     monkeypatch.setattr("strait._arrays.COPIED", 0)
+    monkeypatch.setattr("strait._arrays.EMPTY_COPIED", 0)
