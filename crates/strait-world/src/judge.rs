@@ -27,8 +27,9 @@ pub(crate) fn is_peer_gone_for_certain(ledger: &Ledger, end: u32) -> bool {
 fn is_gone_or(ledger: &Ledger, end: u32, unknown: bool) -> bool {
     match ledger.end(end).place() {
         Place::Nowhere | Place::Closed | Place::Lost => true,
-        // The accepting process may have died before learning the number of the accepted channel.
-        Place::Offered => true,
+        // The accepting process may have died before learning the number of the accepted channel, or may learn the
+        // number later.
+        Place::Offered => unknown,
         Place::Held { life, .. } => ledger.lives[life].is_doomed(),
         Place::Riding { stream, number } => is_dropped(ledger, stream, number, unknown),
         Place::Fusing { .. } | Place::Fused { .. } => false,

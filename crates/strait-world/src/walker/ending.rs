@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use super::{TOLD, Walker};
 use crate::judge;
-use crate::ledger::{Phase, Place};
+use crate::ledger::Phase;
 
 impl Walker {
     fn arrive_at(&self, phase: Phase) {
@@ -35,10 +35,6 @@ impl Walker {
     pub(super) fn see_that_lone_ends_say_so(&mut self) {
         for at in (0..self.held.len()).rev() {
             let end = self.held[at].end;
-            if self.book(self.process.ledger.peer(end)).place() == Place::Offered {
-                // The other end may be an accepted channel whose first message was not received.
-                continue;
-            }
             let is_lone = judge::is_peer_gone_for_certain(self.process.ledger, end);
             if is_lone {
                 while self.receive(at, TOLD) {}
