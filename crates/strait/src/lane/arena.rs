@@ -14,7 +14,8 @@ use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use super::mailbox::{self, GoesOn, mailbox};
+use super::mailbox::{self, mailbox};
+use super::nesting::GoesOn;
 use super::{Lane, Name};
 use crate::error::Error;
 use crate::link::InTransit;

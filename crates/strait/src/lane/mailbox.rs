@@ -6,14 +6,14 @@
 //! token, and nothing from another process is filed here.
 
 use std::any::Any;
+use std::collections::BTreeMap;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, HashMap, hash_map};
 use std::fmt::Debug;
-use std::hash::{BuildHasherDefault, Hasher};
 use std::ops::RangeInclusive;
 use std::sync::{Arc, Mutex, MutexGuard};
 
 use super::in_transit::LaneUser;
+use super::nesting::Nesting;
 use crate::link::InTransit;
 use crate::link::MemoryKey;
 use crate::os::fork::PerProcess;
@@ -61,34 +61,10 @@ pub(crate) struct Mailbox {
     /// The parcels, by the token of the ring and the number of the message.
     parcels: BTreeMap<(u128, u64), Left>,
     memories: BTreeMap<MemoryKey, Arc<Mapping>>,
-    /// Where channel ends in parcels are. The key is the token of the ring within this process that the end reads; the
-    /// value is the token of the ring whose parcel holds the end.
-    places: HashMap<u128, u128, BuildHasherDefault<TokenHasher>>,
-    /// For each end that will go on in another ring within this process, by the token of that ring: the token of the
-    /// ring that the end reads before.
-    earlier: HashMap<u128, u128, BuildHasherDefault<TokenHasher>>,
+    /// The ends in the parcels, for the look for reference cycles.
+    pub(crate) nesting: Nesting,
     /// The sizes of the values in committed messages.
     sizes: Sizes,
-}
-
-/// A fast hasher for tokens of rings in this process, chosen by no other process.
-#[derive(Debug, Default)]
-struct TokenHasher(u64);
-
-impl Hasher for TokenHasher {
-    fn finish(&self) -> u64 {
-        self.0
-    }
-
-    fn write(&mut self, bytes: &[u8]) {
-        bytes.iter().for_each(|byte| self.write_u128(u128::from(*byte)));
-    }
-
-    fn write_u128(&mut self, token: u128) {
-        // The product with an odd number spreads each bit of a token upwards; the rotation brings the upper half down.
-        let mixed = (self.0 ^ token as u64 ^ (token >> 64) as u64).wrapping_mul(0x9e37_79b9_7f4a_7c15);
-        self.0 = mixed.rotate_left(32);
-    }
 }
 
 /// The sizes of values, added up for each ring. Values of 0 bytes are left out.
@@ -153,69 +129,6 @@ impl Total {
     }
 }
 
-/// The mailbox's note that an end goes on in another ring. The note exists as long as this value. The value must be
-/// dropped without the lock of the mailbox.
-#[derive(Debug)]
-pub(crate) struct GoesOn(u128);
-
-impl GoesOn {
-    /// Notes that the end that reads the ring with the token `from` goes on in the ring with the token `to`.
-    pub(crate) fn note(from: u128, to: u128) -> Self {
-        mailbox().earlier.insert(to, from);
-        Self(to)
-    }
-}
-
-impl Drop for GoesOn {
-    fn drop(&mut self) {
-        mailbox().earlier.remove(&self.0);
-    }
-}
-
-/// The places of the ends in a message that is being sent within this process, taken before the message is staged. Drop
-/// gives the places up, unless the message was left in the mailbox. This value must be dropped without the lock of the
-/// mailbox.
-#[derive(Debug)]
-pub(crate) struct Places {
-    token: u128,
-    rings: Vec<u128>,
-}
-
-impl Places {
-    /// Takes places for the ends that read `rings`, in a message to the ring with this token. Returns `None` if these
-    /// ends and the message would form a cycle: the message would [lie within](Mailbox::lies_within) one of the ends.
-    pub(crate) fn take(token: u128, rings: Vec<u128>) -> Option<Self> {
-        if !rings.is_empty() {
-            let mut mailbox = mailbox();
-            if mailbox.lies_within(token, &rings) {
-                return None;
-            }
-            mailbox.place(token, &rings);
-        }
-        Some(Self { token, rings })
-    }
-
-    /// Takes places as [`take`](Self::take) does, without a look for cycles.
-    pub(crate) fn take_unchecked(token: u128, rings: Vec<u128>) -> Self {
-        mailbox().place(token, &rings);
-        Self { token, rings }
-    }
-
-    /// Returns the rings, for a parcel that keeps the places: a message to the ring with this token.
-    pub(crate) fn into_rings(mut self, token: u128) -> Vec<u128> {
-        debug_assert_eq!(self.token, token, "the message is in the ring for which the places were taken");
-        std::mem::take(&mut self.rings)
-    }
-}
-
-impl Drop for Places {
-    fn drop(&mut self) {
-        if !self.rings.is_empty() {
-            mailbox().give_up(self.token, &self.rings);
-        }
-    }
-}
-
 /// Locks the mailbox of this process, and returns the guard.
 pub(crate) fn mailbox() -> MutexGuard<'static, Mailbox> {
     static MAILBOX: PerProcess<Mutex<Mailbox>> = PerProcess::new(Mutex::default);
@@ -253,10 +166,10 @@ impl Mailbox {
 
     /// Leaves `parcel` for the receiver of the message with the number `message` in the ring with this token.
     /// `in_transit` is the retention mark for channel ends in the parcel, and `read_by_ends` are the tokens of the
-    /// rings within this process read by these ends, whose [`Places`] the caller has taken. Unless `is_committed`, the
-    /// caller is about to [commit](Self::committed) the message. Returns the parcel that lay there before, for the
-    /// caller to drop without a lock: only a peer with the memory of both ends can have caused the error. Otherwise
-    /// returns `None`.
+    /// rings within this process read by these ends, whose [`Places`](super::nesting::Places) the caller has taken.
+    /// Unless `is_committed`, the caller is about to [commit](Self::committed) the message. Returns the parcel that lay
+    /// there before, for the caller to drop without a lock: only a peer with the memory of both ends can have caused
+    /// the error. Otherwise returns `None`.
     #[must_use]
     pub(crate) fn leave(
         &mut self,
@@ -279,39 +192,9 @@ impl Mailbox {
         old
     }
 
-    /// Returns whether a message to the ring with this token would be, directly or through other messages, in a message
-    /// for an end that reads one of `rings`.
-    ///
-    /// If such an end is sent in the message, no end is left to receive the message or the sent end: the two would hold
-    /// each other for ever.
-    pub(crate) fn lies_within(&self, token: u128, rings: &[u128]) -> bool {
-        let outer = |ring: &u128| self.places.get(ring).or_else(|| self.earlier.get(ring)).copied();
-        // The search is bounded, because a value may have closed a cycle of which the mailbox knows a part.
-        let most = self.places.len() + self.earlier.len() + 1;
-        std::iter::successors(Some(token), outer).take(most).any(|ring| rings.contains(&ring))
-    }
-
-    /// Notes that the ends that read `rings` lie in a message to the ring with this token.
-    fn place(&mut self, token: u128, rings: &[u128]) {
-        for ring in rings {
-            self.places.insert(*ring, token);
-        }
-    }
-
-    /// Takes back what [`place`](Self::place) has noted.
-    fn give_up(&mut self, token: u128, rings: &[u128]) {
-        for ring in rings {
-            if let hash_map::Entry::Occupied(place) = self.places.entry(*ring)
-                && *place.get() == token
-            {
-                place.remove();
-            }
-        }
-    }
-
     /// Takes back the notes of a removed parcel: the places of its ends, and its size if its message was committed.
     fn uncount(&mut self, token: u128, left: &Left) {
-        self.give_up(token, &left.read_by_ends);
+        self.nesting.give_up(token, &left.read_by_ends);
         if !left.is_uncommitted {
             self.sizes.subtract(token, left.size);
         }
@@ -517,32 +400,22 @@ mod tests {
     }
 
     #[test]
-    fn a_message_lies_within_the_rings_whose_ends_hold_the_end_that_would_receive_it() {
+    fn a_parcel_that_is_gone_holds_no_ends() {
         let mut mailbox = Mailbox::default();
         let leave = |mailbox: &mut Mailbox, token, message, rings: &[u128]| {
-            mailbox.place(token, rings);
+            mailbox.nesting.place(token, rings);
             drop(mailbox.leave(token, message, Box::new(Handles(1)), None, rings.to_vec(), true));
         };
-        // The end that reads ring 1 lies in a message to ring 2, and the end that reads ring 2 in a message to ring 3.
+        leave(&mut mailbox, 1, 7, &[3]);
         leave(&mut mailbox, 2, 7, &[1]);
         leave(&mut mailbox, 3, 7, &[2, 9]);
-        for within in [1, 2, 3] {
-            assert!(mailbox.lies_within(1, &[8, within]), "{within}");
-        }
-        assert!(!mailbox.lies_within(1, &[9]) && !mailbox.lies_within(3, &[1, 2]));
-        // The end that reads ring 1 goes on in ring 4.
-        mailbox.earlier.insert(4, 1);
-        assert!(mailbox.lies_within(4, &[3]) && !mailbox.lies_within(4, &[9]));
-        mailbox.earlier.remove(&4);
-        // Ends that lie in each other do not make the search endless.
-        leave(&mut mailbox, 1, 7, &[3]);
-        assert!(!mailbox.lies_within(1, &[8]));
-        // A taken or replaced parcel no longer holds its ends.
+        // Replaced, taken, and discarded.
         leave(&mut mailbox, 1, 7, &[]);
+        assert!(!mailbox.nesting.lies_within(3, &[1]) && mailbox.nesting.lies_within(1, &[2]));
         drop(mailbox.take(2, 7, 1));
-        assert!(!mailbox.lies_within(1, &[2]) && mailbox.lies_within(2, &[3]));
+        assert!(!mailbox.nesting.lies_within(1, &[2]) && mailbox.nesting.lies_within(2, &[3]));
         drop(mailbox.retract(1..=3));
-        assert!(mailbox.is_empty() && mailbox.places.is_empty());
+        assert!(mailbox.is_empty() && mailbox.nesting.is_empty());
     }
 
     /// Shows that a retention mark is dropped without the lock of the mailbox. Here the mark is the last holder of a

@@ -13,6 +13,7 @@ pub(crate) mod arena;
 pub(crate) mod directory;
 pub(crate) mod in_transit;
 pub(crate) mod mailbox;
+pub(crate) mod nesting;
 pub(crate) mod retention;
 pub(crate) mod waiter;
 

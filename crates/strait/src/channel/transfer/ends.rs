@@ -23,7 +23,7 @@ use crate::channel::{Channel, End, Watcher};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
-use crate::lane::mailbox::Places;
+use crate::lane::nesting::Places;
 use crate::link::{Amount, Attachments};
 use crate::os::memory;
 use crate::ring::{CELL, Header, RecordKind, longest_payload};

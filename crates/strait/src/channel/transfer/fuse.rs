@@ -48,7 +48,8 @@ use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use crate::lane::arena::SMALL;
-use crate::lane::mailbox::{self, Parcel, Places};
+use crate::lane::mailbox::{self, Parcel};
+use crate::lane::nesting::Places;
 use crate::lane::{Absent, Lane};
 use crate::link::packet::PayloadMemory;
 use crate::link::{Attachments, InUse, Link};
@@ -306,7 +307,7 @@ impl<'a> Half<'a> {
         let rings = in_transit::rings_read_by(ends.iter());
         let is_cycle = self.tx.lane.link().is_local()
             && !rings.is_empty()
-            && mailbox::mailbox().lies_within(self.tx.lane.token_out(), &rings);
+            && mailbox::mailbox().nesting.lies_within(self.tx.lane.token_out(), &rings);
         if is_cycle { Err(Error::OwnChannel) } else { Ok(()) }
     }
 
