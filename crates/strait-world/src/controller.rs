@@ -29,6 +29,10 @@ use crate::worker::directory;
 /// The longest time in nanoseconds until a waiting thread must notice a message or an event.
 const NOTICED: u64 = 1_000_000_000;
 
+/// How long a thread is watched to learn whether it runs. The kernel adds the time that a running thread has run at
+/// least every 10 ms.
+const GLANCE: Duration = Duration::from_millis(20);
+
 /// Nanoseconds past the deadline of a call after which the log shows where the thread is.
 const LATE: u64 = 400_000_000;
 
@@ -499,6 +503,22 @@ fn waits_for_kernel(pid: u32, thread: u32) -> bool {
     stack.contains("__flush_work") && callers.iter().any(|caller| stack.contains(caller))
 }
 
+/// Returns whether a thread of a process waits for a processor now: ready to run, and not running meanwhile. The kernel
+/// adds such a wait to the thread's delay only when the wait ends. Takes [`GLANCE`].
+fn waits_for_processor(pid: u32) -> bool {
+    let ready = || -> Vec<(u32, u64)> {
+        let is_ready = |thread: &u32| {
+            let stat = std::fs::read_to_string(format!("/proc/{pid}/task/{thread}/stat")).unwrap_or_default();
+            stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with('R'))
+        };
+        let ran = |thread| Some((thread, Delay::of(pid, thread)?.ran_and_waited().0));
+        threads_of(pid).filter(is_ready).filter_map(ran).collect()
+    };
+    let before = ready();
+    std::thread::sleep(GLANCE);
+    ready().iter().any(|thread| before.contains(thread))
+}
+
 fn first_free_descriptor(pid: u32) -> Option<u64> {
     let entries = std::fs::read_dir(format!("/proc/{pid}/fd")).ok()?;
     let mut open: Vec<u64> = entries.flatten().filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect();
@@ -573,7 +593,8 @@ impl World {
             (None, _) => watch.overlooked = None,
             (Some(end), Some((since, in_call, before))) if in_call == calls => {
                 let time = (now() - since).saturating_sub(held_up.saturating_sub(before));
-                if time > NOTICED && walk.calls.load(SeqCst) == calls {
+                let pid = life.pid.load(SeqCst);
+                if time > NOTICED && !waits_for_processor(pid) && walk.calls.load(SeqCst) == calls {
                     let what = format!(
                         "process {number}.{walker} sleeps in {} though there has been something at end {end} for {} ms; \
                          the other end is {:?}",
@@ -598,7 +619,8 @@ impl World {
             self.log(at, &text);
         }
         let watch = &mut self.workers[at].watches[walker];
-        if late > HANGS + held_up.saturating_sub(watch.seen.1) && walk.calls.load(SeqCst) == calls {
+        let hangs = late > HANGS + held_up.saturating_sub(watch.seen.1);
+        if hangs && !waits_for_processor(life.pid.load(SeqCst)) && walk.calls.load(SeqCst) == calls {
             let call = Call::of(walk.call.load(SeqCst));
             let what = format!("process {number}.{walker} hangs in {call}, {} ms past its deadline", late / 1_000_000);
             return Err(Wrong(what + &self.whereabouts(at, walker), Some(walk.end.load(SeqCst))));
