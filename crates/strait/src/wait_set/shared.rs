@@ -375,6 +375,7 @@ impl ListenerSet for SharedSet {
 mod tests {
     use rustix::event::epoll::{EventData, EventFlags};
     use rustix::event::{PollFd, PollFlags, Timespec, poll};
+    use rustix::thread::{CpuSet, sched_setaffinity};
 
     use super::super::{Interest, Mode, WaitSet};
     use super::*;
@@ -444,9 +445,13 @@ mod tests {
     }
 
     /// Shows that a member tells its set where the peer ran: in another process, or in this one, in which case a yield
-    /// would not make the peer run.
+    /// would not make the peer run. An end records the CPU of the thread that makes it, and a wait yields only on the
+    /// CPU of the peer; so both threads of the test run on one CPU.
     #[test]
     fn a_wait_yields_for_a_member_whose_peer_may_run_in_another_process() {
+        let mut here = CpuSet::new();
+        here.set(os::current_cpu() as usize);
+        sched_setaffinity(None, &here).unwrap();
         let (one, other) = socket::pair().unwrap();
         let over = [one, other].map(|socket| Channel::over(socket).unwrap());
         let (one, other) = Channel::pair().unwrap();
