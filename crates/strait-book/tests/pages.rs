@@ -108,7 +108,7 @@ fn no_link_is_dead() {
 #[test]
 fn every_example_is_compiled() {
     let compiled = read(&root().join("crates/strait-book/src/lib.rs"));
-    let in_c = read(&root().join("crates/strait-ffi/tests/programs.rs"));
+    let in_c = read(&root().join("crates/strait-ffi/tests/c_programs.rs"));
     for page in pages().into_iter().chain([root().join("README.md")]) {
         let name = page.strip_prefix(root()).unwrap().to_str().unwrap().to_owned();
         let document = format!("\n{}", read(&page));
@@ -118,7 +118,7 @@ fn every_example_is_compiled() {
             let known = ["c", "cpp", "python", "sh", "text", "toml", "cmake"];
             assert!(is_rust(&language) || known.contains(&language), "{name}: a block of code in {language:?}");
             let is_c = ["c", "cpp"].contains(&language);
-            assert!(!is_c || in_c.contains(&format!("\"{name}\"")), "{name} is not in strait-ffi/tests/programs.rs");
+            assert!(!is_c || in_c.contains(&format!("\"{name}\"")), "{name} is not in strait-ffi/tests/c_programs.rs");
             assert!(!language.contains("ignore"), "{name}: an example that is not compiled");
             let included = compiled.contains(&format!("include_str!(\"../../../{name}\")"));
             assert!(!is_rust(&language) || included, "{name} is not in strait-book/src/lib.rs");
