@@ -90,28 +90,15 @@ fn hub() -> Result<&'static Hub> {
     if let Some(hub) = HUB.get().get() {
         return Ok(hub);
     }
-    let set = WaitSet::new()?;
-    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-    let nudge = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
-    epoll::add(&epoll, &set, epoll::EventData::new_u64(SET), epoll::EventFlags::IN)?;
-    epoll::add(&epoll, &nudge, epoll::EventData::new_u64(NUDGE), epoll::EventFlags::IN)?;
     // If another thread was faster, its hub is used.
-    let _ = HUB.get().set(Hub {
-        set,
-        epoll,
-        nudge,
-        turns: Mutex::default(),
-        later: Mutex::default(),
-        bells: Mutex::default(),
-        next_bell: AtomicU64::new(FIRST_BELL),
-    });
+    let _ = HUB.get().set(Hub::new()?);
     Ok(HUB.get().get().expect("it was set just now"))
 }
 
 /// Wakes the leader.
 pub(crate) fn nudge() {
     if let Some(hub) = HUB.get().get() {
-        let _ = rustix::io::write(&hub.nudge, &1u64.to_ne_bytes());
+        hub.wake_leader();
     }
 }
 
@@ -196,23 +183,9 @@ pub(crate) fn poll() {
 
 /// Blocks until the waiter is woken or the deadline has passed. Returns whether it was woken.
 pub(crate) fn block(waiter: &Arc<Waiter>, deadline: Deadline) -> bool {
-    let Ok(hub) = hub() else { return park_alone(waiter, deadline) };
-    loop {
-        if waiter.is_fired() || deadline.has_passed() {
-            return waiter.is_fired();
-        }
-        let mut turns = unpoisoned(&hub.turns);
-        if !turns.leading && is_listening() {
-            turns.leading = true;
-            drop(turns);
-            let _leading = Leading(hub);
-            hub.lead(waiter, deadline);
-        } else if waiter.begin_parking() {
-            turns.parked.push(waiter.clone());
-            drop(turns);
-            waiter.park(deadline.remaining());
-            unpoisoned(&hub.turns).parked.retain(|parked| !Arc::ptr_eq(parked, waiter));
-        }
+    match hub() {
+        Ok(hub) => hub.block(waiter, deadline),
+        Err(_) => park_alone(waiter, deadline),
     }
 }
 
@@ -228,11 +201,58 @@ fn park_alone(waiter: &Waiter, deadline: Deadline) -> bool {
 }
 
 impl Hub {
+    fn new() -> Result<Self> {
+        let set = WaitSet::new()?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let nudge = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?;
+        epoll::add(&epoll, &set, epoll::EventData::new_u64(SET), epoll::EventFlags::IN)?;
+        epoll::add(&epoll, &nudge, epoll::EventData::new_u64(NUDGE), epoll::EventFlags::IN)?;
+        Ok(Self {
+            set,
+            epoll,
+            nudge,
+            turns: Mutex::default(),
+            later: Mutex::default(),
+            bells: Mutex::default(),
+            next_bell: AtomicU64::new(FIRST_BELL),
+        })
+    }
+
+    /// Wakes the leader.
+    fn wake_leader(&self) {
+        let _ = rustix::io::write(&self.nudge, &1u64.to_ne_bytes());
+    }
+
+    /// Blocks until the waiter is woken or the deadline has passed. Returns whether it was woken.
+    fn block(&self, waiter: &Arc<Waiter>, deadline: Deadline) -> bool {
+        let mut has_parked = false;
+        while !waiter.is_fired() && !deadline.has_passed() {
+            let mut turns = unpoisoned(&self.turns);
+            if !turns.leading && is_listening() {
+                turns.leading = true;
+                drop(turns);
+                let _leading = Leading(self);
+                self.lead(waiter, deadline);
+            } else if waiter.begin_parking() {
+                turns.parked.push(waiter.clone());
+                drop(turns);
+                waiter.park(deadline.remaining());
+                unpoisoned(&self.turns).parked.retain(|parked| !Arc::ptr_eq(parked, waiter));
+                has_parked = true;
+            }
+        }
+        if has_parked {
+            // A leader may have chosen this thread as the next one, at the instant in which the wait ended.
+            self.have_somebody_lead();
+        }
+        waiter.is_fired()
+    }
+
     /// Schedules a channel to be looked at after [`RETRY`].
     fn look_later(&self, handle: zx_handle_t) {
         unpoisoned(&self.later).push(handle);
         // The leader sleeps for a shorter time from now on.
-        nudge();
+        self.wake_leader();
     }
 
     /// Wakes a thread that can lead, if there is no leader and something to watch.
@@ -364,6 +384,46 @@ mod tests {
             ring_until(&|| owner.others.load(Ordering::SeqCst) > before);
             waiter.wake();
             assert!(owner.others.load(Ordering::SeqCst) > before);
+        });
+        silence_bell(bell.as_fd(), number);
+    }
+
+    /// Shows that another thread leads if the thread that the last leader has chosen is woken, for the end of its own
+    /// wait, before it could lead.
+    #[test]
+    fn a_thread_that_is_chosen_to_lead_when_its_wait_ends_hands_over() {
+        let bell = eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK).unwrap();
+        let owner: Weak<PanicsIn> = Weak::new();
+        // With the bell, the process listens to other processes.
+        let number = listen_to_bell(bell.as_fd(), owner).unwrap();
+        let hub = Hub::new().unwrap();
+        unpoisoned(&hub.turns).leading = true;
+        let deadline = Deadline::new(crate::time::after(Duration::from_secs(60).as_nanos() as i64));
+        let (first, chosen) = (Waiter::new(), Waiter::new());
+        let await_that = |is_so: &dyn Fn(&Turns) -> bool| {
+            let begin = Instant::now();
+            while !is_so(&unpoisoned(&hub.turns)) && begin.elapsed() < Duration::from_secs(20) {
+                std::thread::yield_now();
+            }
+            is_so(&unpoisoned(&hub.turns))
+        };
+        std::thread::scope(|scope| {
+            scope.spawn(|| hub.block(&first, deadline));
+            assert!(await_that(&|turns| turns.parked.len() == 1));
+            scope.spawn(|| hub.block(&chosen, deadline));
+            assert!(await_that(&|turns| turns.parked.len() == 2));
+            {
+                // The leader stops leading. The chosen thread does not go on before the lock is released.
+                let mut turns = unpoisoned(&hub.turns);
+                turns.leading = false;
+                let last = turns.parked.pop().unwrap();
+                assert!(Arc::ptr_eq(&last, &chosen) && last.rouse());
+                last.wake();
+            }
+            let leads = await_that(&|turns| turns.leading);
+            first.wake();
+            hub.wake_leader();
+            assert!(leads, "no thread leads");
         });
         silence_bell(bell.as_fd(), number);
     }
