@@ -6,6 +6,7 @@
 mod array;
 mod decoder;
 mod encoder;
+mod keys;
 mod source;
 
 use pyo3::exceptions::PyTypeError;

@@ -36,8 +36,8 @@ def python():
     """Runs a program in a new interpreter, killed at the end of the test; returns the `Popen`."""
     started = []
 
-    def start(program, **keywords):
-        process = subprocess.Popen([sys.executable, "-c", program], **keywords)
+    def start(program, args=(), **keywords):
+        process = subprocess.Popen([sys.executable, "-c", program, *args], **keywords)
         started.append(process)
         return process
 

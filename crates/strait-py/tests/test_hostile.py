@@ -127,6 +127,86 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     assert int(done.stdout) < 8192
 
 
+COLLIDING = """
+import struct, sys, time, strait
+BIG = 2**61 - 1
+def tuples():
+    # hash(-1) == hash(-2), so all of these have one hash.
+    for number in range(1 << 18):
+        yield b"\\xdc\\x00\\x12" + bytes(255 - (number >> bit & 1) for bit in range(18))
+def multiples():
+    # The hash of each is 0.
+    for number in range(2, 1 << 18):
+        data = (number * BIG).to_bytes(12, "big")
+        yield b"\\xc7\\x0c\\x04" + data
+def uuids():
+    for number in range(2, 1 << 18):
+        yield b"\\xd8\\x06" + (number * BIG).to_bytes(16, "big")
+def places():
+    # No two have one hash. A third of a table is occupied along the sequence in which a dictionary of CPython looks for
+    # a free place; each further key begins anywhere in that sequence.
+    mask = (1 << 20) - 1
+    taken, place = set(), 12345
+    for _ in range(1 << 18):
+        taken.add(place)
+        place = (5 * place + 1) & mask
+    yield from (b"\\xcf" + struct.pack(">Q", place) for place in taken)
+    added = 0
+    for place in taken:
+        for high in range(1, 32):
+            at, perturb = place, place + (high << 20)
+            number = perturb
+            while at in taken and perturb:
+                perturb >>= 5
+                at = (5 * at + perturb + 1) & mask
+            if at in taken:
+                added += 1
+                yield b"\\xcf" + struct.pack(">Q", number)
+    assert added > 10000, added
+name, kind = sys.argv[1:]
+items = list(globals()[name]())
+if kind == "dictionary":
+    message = b"\\xdf" + struct.pack(">I", len(items)) + b"".join(item + b"\\xc0" for item in items)
+else:
+    payload = b"\\xdd" + struct.pack(">I", len(items)) + b"".join(items)
+    message = b"\\xc9" + struct.pack(">IB", len(payload), 3) + payload
+one, other = strait.pair()
+one.send_bytes(message)
+try:
+    other.recv(timeout=5)
+except strait.Malformed as error:
+    assert "collid" in str(error), error
+else:
+    raise SystemExit("not malformed")
+one.send("works")
+assert other.recv(timeout=5) == "works"
+"""
+
+
+@pytest.mark.parametrize("kind", ["dictionary", "set"])
+@pytest.mark.parametrize("keys", ["tuples", "multiples", "uuids", "places"])
+def test_keys_with_colliding_hashes_are_refused_soon(python, keys, kind):
+    if (keys, kind) == ("places", "set"):
+        pytest.skip("the sequence is the one of dictionaries")
+    process = python(COLLIDING, args=[keys, kind], stderr=subprocess.PIPE, text=True)
+    _, errors = process.communicate(timeout=LONG)
+    assert process.returncode == 0, errors
+
+
+def test_honest_keys_are_not_refused(pair):
+    one, other = pair
+    grid = {(a, b, c): a for a in range(-9, 10) for b in range(-9, 10) for c in range(-9, 10)}
+    # The hashes of these have their difference in the highest bits only.
+    shifted = {number << 44: None for number in range(1 << 16)}
+    mixed = {-1: 1, "a": 2, -2: 3, b"b": 4, None: 5}
+    for sent in [grid, shifted, mixed, dict.fromkeys(range(300_000))]:
+        one.send(sent)
+        assert list(other.recv(timeout=LONG).items()) == list(sent.items())
+    for sent in [set(grid), {1.5, None, "x"}]:
+        one.send(sent)
+        assert other.recv(timeout=LONG) == sent
+
+
 HOSTILE = """
 import ctypes, random, sys, threading, time
 import numpy, strait

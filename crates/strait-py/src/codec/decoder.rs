@@ -7,6 +7,7 @@ use pyo3::types::{PyByteArray, PyBytes, PyDict, PyList, PySet, PyString, PyTuple
 use rmp::Marker;
 use strait::Handle;
 
+use super::keys::{Insertions, Pairs};
 use super::source::{Source, Span};
 use super::{MAX_DEPTH, array, extension};
 use crate::buffers;
@@ -17,7 +18,8 @@ use crate::{errors, handles};
 /// does not exist, and if no part of the object names a handle. Then all handles are closed.
 pub(crate) fn decode(py: Python<'_>, source: Source<'_, '_>, handles: Vec<Handle>, mode: Mode) -> PyResult<Py<PyAny>> {
     let handles = handles.into_iter().map(Some).collect();
-    let mut decoder = Decoder { py, source, handles, mode, in_array: false, of_array: None };
+    let insertions = Insertions::default();
+    let mut decoder = Decoder { py, source, handles, mode, in_array: false, of_array: None, insertions };
     let object = decoder.value(0, Place::Value)?;
     if decoder.source.remaining() > 0 {
         return Err(decoder.malformed("more bytes follow the object"));
@@ -60,6 +62,8 @@ struct Decoder<'py, 'a, 'v> {
     in_array: bool,
     /// The many bytes of the array, shown as `...`.
     of_array: Option<Span<'a, 'v>>,
+    /// The time taken by the insertion of keys into dictionaries and sets.
+    insertions: Insertions,
 }
 
 /// The number of bytes from which on the bytes of an array are copied only once.
@@ -197,13 +201,34 @@ impl<'py, 'a, 'v> Decoder<'py, 'a, 'v> {
     fn dictionary(&mut self, count: usize, depth: usize) -> PyResult<Bound<'py, PyAny>> {
         self.check_count(count)?;
         let dictionary = PyDict::new(self.py);
+        let mut pairs = Pairs::new();
         for _ in 0..count {
             let key = self.value(depth + 1, Place::Key)?;
             let value = self.value(depth + 1, Place::Value)?;
             self.check_key(&key)?;
-            dictionary.set_item(key, value)?;
+            if pairs.takes(&key) {
+                pairs.push(key, value);
+                if pairs.is_full() {
+                    self.insert(&mut pairs, |key, value| dictionary.set_item(key, value))?;
+                }
+            } else {
+                dictionary.set_item(key, value)?;
+            }
         }
+        self.insert(&mut pairs, |key, value| dictionary.set_item(key, value))?;
         Ok(dictionary.into_any())
+    }
+
+    /// Inserts pairs of a dictionary, or members of a set. Fails if insertions take too long, because keys collide.
+    fn insert(
+        &mut self,
+        pairs: &mut Pairs<'py>,
+        insert: impl FnMut(Bound<'py, PyAny>, Bound<'py, PyAny>) -> PyResult<()>,
+    ) -> PyResult<()> {
+        if self.insertions.make(pairs, insert)? {
+            return Ok(());
+        }
+        Err(self.malformed("too many keys of a dictionary, or members of a set, have colliding hashes"))
     }
 
     /// Fails if an object cannot be the key of a dictionary or the member of a set.
@@ -345,10 +370,20 @@ impl<'py, 'a, 'v> Decoder<'py, 'a, 'v> {
     fn set(&mut self, len: usize, depth: usize) -> PyResult<Bound<'py, PyAny>> {
         let members = self.tuple(len, depth)?;
         let set = PySet::empty(self.py)?;
+        let mut pairs = Pairs::new();
+        let none = self.py.None().into_bound(self.py);
         for member in members {
             self.check_key(&member)?;
-            set.add(member)?;
+            if pairs.takes(&member) {
+                pairs.push(member, none.clone());
+                if pairs.is_full() {
+                    self.insert(&mut pairs, |member, _| set.add(member))?;
+                }
+            } else {
+                set.add(member)?;
+            }
         }
+        self.insert(&mut pairs, |member, _| set.add(member))?;
         Ok(set.into_any())
     }
 
