@@ -3,6 +3,7 @@
 import concurrent.futures
 import multiprocessing
 import os
+import random
 import signal
 import subprocess
 import sys
@@ -12,7 +13,8 @@ import time
 import pytest
 
 import strait
-from conftest import LONG
+import strait.mp
+from conftest import LONG, scaled
 
 pytestmark = pytest.mark.filterwarnings("ignore:.*multi-threaded:DeprecationWarning")
 
@@ -53,6 +55,25 @@ def hold(path):
     with open(path, "w"):
         pass
     signal.pause()
+
+
+def interrupt():
+    os.kill(os.getpid(), signal.SIGINT)
+
+
+def interrupt_each_send():
+    """Makes Ctrl-C arrive at the end of each send of this process."""
+    send = strait.mp.Connection.send
+
+    def interrupted(connection, obj):
+        send(connection, obj)
+        interrupt()
+
+    strait.mp.Connection.send = interrupted
+
+
+def numbered(number):
+    return number, bytes(1 << 20)
 
 
 def started(path):
@@ -171,6 +192,67 @@ def test_shutdown_cancels_what_has_not_begun(one, tmp_path):
         worker._process.kill()
     with pytest.raises(strait.WorkerDied):
         running.result(LONG)
+
+
+def test_ctrl_c_in_a_call_fails_the_call(one):
+    first = one.submit(pid).result(LONG)
+    with pytest.raises(KeyboardInterrupt):
+        one.submit(interrupt).result(LONG)
+    assert one.submit(pid).result(LONG) == first
+
+
+def test_ctrl_c_while_a_worker_imports_the_function_loses_no_call(one, tmp_path, monkeypatch):
+    (tmp_path / "interrupted.py").write_text(
+        "import multiprocessing, os, signal\n"
+        "if multiprocessing.parent_process() is not None:\n"
+        "    os.kill(os.getpid(), signal.SIGINT)\n"
+        "def answer():\n"
+        "    return 42\n"
+    )
+    monkeypatch.syspath_prepend(str(tmp_path))
+    assert one.submit(__import__("interrupted").answer).result(LONG) == 42
+    assert one.submit(square, 3).result(LONG) == 9
+
+
+def test_ctrl_c_at_the_end_of_an_answer_mixes_up_no_answers(one):
+    one.submit(interrupt_each_send).result(LONG)
+    for number in range(20):
+        assert one.submit(square, number).result(LONG) == number * number
+
+
+def test_ctrl_c_at_any_time_mixes_up_no_answers(one):
+    worker = one.submit(pid).result(LONG)
+    ended = threading.Event()
+    generator = random.Random(2)
+
+    def interrupts():
+        while not ended.wait(generator.random() / 200):
+            os.kill(worker, signal.SIGINT)
+
+    thread = threading.Thread(target=interrupts)
+    thread.start()
+    try:
+        for number in range(scaled(300, 3000)):
+            try:
+                assert one.submit(numbered, number).result(LONG)[0] == number
+            except KeyboardInterrupt:
+                pass
+    finally:
+        ended.set()
+        thread.join()
+    assert one.submit(pid).result(LONG) == worker
+
+
+def default_handler():
+    """Handles Ctrl-C like a program that knows nothing of the executor."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def test_ctrl_c_loses_no_call_if_an_initializer_has_set_pythons_handler():
+    with strait.Executor(1, initializer=default_handler) as one:
+        one.submit(interrupt_each_send).result(LONG)
+        for number in range(5):
+            assert one.submit(square, number).result(LONG) == number * number
 
 
 PROGRAM = """

@@ -6,6 +6,7 @@ import atexit
 import multiprocessing
 import multiprocessing.process
 import os
+import signal
 import sys
 import threading
 import traceback
@@ -13,9 +14,10 @@ import weakref
 from collections.abc import Callable
 from concurrent import futures
 from multiprocessing.context import BaseContext
+from types import FrameType
 from typing import Any, ParamSpec, TypeVar
 
-from . import mp
+from . import _pickled, mp
 from ._errors import PeerClosed, WorkerDied
 
 P = ParamSpec("P")
@@ -30,6 +32,10 @@ class Executor(futures.Executor):
     If a worker dies, its present call fails with `WorkerDied`. Another worker takes its place, and all other calls are
     run. Arguments and results are pickled; large arrays among them travel in shared memory, and an array of
     `strait.empty` without a copy.
+
+    Ctrl-C reaches each process of the terminal. A worker with a call in progress gets `KeyboardInterrupt`, and the call
+    fails with this exception; other workers ignore Ctrl-C. So an initializer that sets a handler of `SIGINT` should set
+    one that raises no exception.
 
     The workers are started by the start method "forkserver", or by the method of `mp_context`. A worker ends when this
     process ends.
@@ -107,6 +113,7 @@ class _Worker:
             target=_work, args=(there, *initial), name="strait-worker"
         )
         self._process.start()
+        self._calls = 0
         # The end belongs to the process now, so a death of the process is seen.
         there.close()
 
@@ -120,7 +127,11 @@ class _Worker:
     def call(self, fn: Callable[..., Any], args: Any, kwargs: Any) -> Any:
         try:
             self._connection.send((fn, args, kwargs))
-            done, value, text = self._connection.recv()
+            self._calls += 1
+            number, done, value, text = self._connection.recv()
+            while number != self._calls:
+                # A signal made the process send two answers to an earlier call.
+                number, done, value, text = self._connection.recv()
         except PeerClosed:
             self.end()
             code = self._process.exitcode
@@ -157,33 +168,58 @@ class _RemoteTraceback(Exception):
         return f"\n{self.text}"
 
 
+class _Interrupts:
+    """Ctrl-C in a worker process. It reaches each process of the terminal, and the executor's own process decides. So
+    only a call in progress gets `KeyboardInterrupt`: anywhere else the exception would lose a call, or answer it twice.
+    """
+
+    def __init__(self) -> None:
+        self.in_call = False
+
+    def install(self) -> None:
+        """Takes the place of Python's own handler, but not of a handler of the program."""
+        if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
+            signal.signal(signal.SIGINT, self._on_signal)
+
+    def _on_signal(self, _number: int, _frame: FrameType | None) -> None:
+        if self.in_call:
+            raise KeyboardInterrupt
+
+
 def _work(connection: mp.Connection, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> None:
     """Makes the arriving calls, in a worker process, until the connection ends."""
     if initializer is not None:
         initializer(*initargs)
+    interrupts = _Interrupts()
+    interrupts.install()
+    number = 0
     while True:
         try:
-            fn, args, kwargs = connection.recv()
+            message = connection._end.recv_message()
         except PeerClosed:
             return
-        except KeyboardInterrupt:
-            # Ctrl-C reaches each process of the terminal. The executor's own process decides.
-            continue
-        except BaseException as error:
-            answer: tuple[bool, Any, str] = False, error, traceback.format_exc()
-        else:
-            try:
-                answer = True, fn(*args, **kwargs), ""
-            except BaseException as error:
-                text = traceback.format_exc()
-                answer = False, error.with_traceback(None), text
-            del fn, args, kwargs
+        # The executor counts its calls, too.
+        number += 1
         try:
-            connection.send(answer)
+            fn, args, kwargs = _pickled.loads(message)
+            interrupts.in_call = True
+            answer: tuple[bool, Any, str] = True, fn(*args, **kwargs), ""
+            interrupts.in_call = False
+        except BaseException as error:
+            # The interpreter runs signal handlers at calls and loops only: there is none before this statement.
+            interrupts.in_call = False
+            text = traceback.format_exc()
+            answer = False, error.with_traceback(None), text
+        fn = args = kwargs = None
+        del message
+        # The call, or a module that it imported, may have set Python's handler again.
+        interrupts.install()
+        try:
+            connection.send((number, *answer))
         except PeerClosed:
             return
         except BaseException as error:
-            connection.send((False, _plain(error, answer), traceback.format_exc()))
+            connection.send((number, False, _plain(error, answer), traceback.format_exc()))
         del answer
 
 
