@@ -58,6 +58,10 @@ struct GuidesLargeFrames;
 struct GuidesLayers;
 
 #[cfg(doctest)]
+#[doc = include_str!("../../../docs/guides/meeting.md")]
+struct GuidesMeeting;
+
+#[cfg(doctest)]
 #[doc = include_str!("../../../docs/guides/messages.md")]
 struct GuidesMessages;
 
@@ -92,6 +96,10 @@ struct GuidesWaitSets;
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/reference/messagepack.md")]
 struct ReferenceMessagepack;
+
+#[cfg(doctest)]
+#[doc = include_str!("../../../docs/reference/options.md")]
+struct ReferenceOptions;
 
 #[cfg(doctest)]
 #[doc = include_str!("../../../docs/start/hello-rust.md")]
