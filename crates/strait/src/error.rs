@@ -112,7 +112,7 @@ pub enum Error {
     /// over the link ([`Limits`](crate::quota::Limits), [`Options::peer_memory`](crate::Options::peer_memory)). Nothing
     /// is lost: drop messages and ends received from the peer, or raise the limit, and call again.
     LimitReached(Resource),
-    /// The peer broke the protocol, and the channel has ended. The field names the violation. Links to other processes
+    /// The peer broke the protocol, and the channel has ended. The field names the breach. Links to other processes
     /// are not affected.
     BadPeer(&'static str),
     /// The listener or the connecting process refused the connection. The field holds the reason. No message was

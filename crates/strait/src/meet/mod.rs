@@ -47,9 +47,10 @@
 // How two processes connect: by name, by invitation, or by an inherited descriptor.
 //
 // A [`Listener`] listens under a name in a directory that is checked before use. [`connect`] connects to the name, and
-// checks that the answering process belongs to the expected user. There is no daemon, and the only file on disk is one
-// socket for each name. An [`Invitation`] is a name and a one-time token for one process; the process gets both through
-// its standard input. A child that inherits a descriptor ([`spawn`]) needs neither a name nor a token.
+// checks that the answering process belongs to the expected user. There is no daemon. The only lasting files on disk
+// are one socket for each name in each name directory, and these directories. An [`Invitation`] is a name and a
+// one-time token for one process; the process gets both through its standard input. A child that inherits a descriptor
+// ([`spawn`]) needs neither a name nor a token.
 //
 // | module | responsible for |
 // |---|---|

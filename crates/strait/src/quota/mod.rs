@@ -127,7 +127,7 @@ pub(crate) struct Account {
     /// The last removal of a packet of the peer by a thread of the library, finished or not; `None` if no thread has
     /// removed a packet of the peer.
     taking: Mutex<Option<Arc<PacketRemoval>>>,
-    /// The protocol violations of the peer that were reported to the program. Each violation is reported only once.
+    /// The peer's breaches of the protocol that were reported to the program. Each breach is reported only once.
     reported: Mutex<Vec<&'static str>>,
 }
 

@@ -1,6 +1,6 @@
 //! Reports of peers that broke the protocol.
 //!
-//! A violation is found in the middle of an operation, with locks held. So reports are [deferred] work.
+//! A breach is found in the middle of an operation, with locks held. So reports are [deferred] work.
 
 use std::fmt;
 use std::sync::{Arc, Mutex};
@@ -18,7 +18,7 @@ use crate::sync::unpoisoned;
 pub struct BadPeer {
     /// The peer process, as the kernel identifies it; `None` if the kernel does not identify the process.
     pub peer: Option<Peer>,
-    /// The protocol violation, in the words of [`Error::BadPeer`](crate::Error::BadPeer).
+    /// The breach of the protocol, in the words of [`Error::BadPeer`](crate::Error::BadPeer).
     pub reason: &'static str,
     /// Whether the whole link was lost, and with the link every channel between the two processes over the link. If
     /// `false`, only one channel has ended.
