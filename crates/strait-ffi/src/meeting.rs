@@ -59,7 +59,7 @@ pub struct strait_listener_options {
 /// A listener, to which other processes connect under a name. Any number of threads may use the listener at once. Free
 /// the listener when no thread uses it any more.
 ///
-/// The library starts no thread: the threads that accept also handle the pending connections.
+/// A listener has no thread of its own: the threads that accept also handle the pending connections.
 #[derive(Debug)]
 pub struct strait_listener {
     pub(crate) listener: Listener,

@@ -128,7 +128,7 @@ const MOST: usize = 64;
 /// empty, then arm, and receive again if arming fails.
 ///
 /// Handlers are called with no lock of the library held. A handler may call anything: send, receive, arm and cancel
-/// traps, dispatch, drop the channel, or panic. The library starts no threads: handlers run in the threads that call
+/// traps, dispatch, drop the channel, or panic. No thread is started for them: handlers run in the threads that call
 /// `dispatch`. Any number of threads may call `dispatch`; each trap's handler runs in one of them.
 ///
 /// A channel has at most one trap, and a channel with a trap is in no other [`WaitSet`]. Any thread may use the channel

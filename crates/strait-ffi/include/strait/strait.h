@@ -180,7 +180,7 @@ typedef struct strait_invitation strait_invitation;
 // A listener, to which other processes connect under a name. Any number of threads may use the listener at once. Free
 // the listener when no thread uses it any more.
 //
-// The library starts no thread: the threads that accept also handle the pending connections.
+// A listener has no thread of its own: the threads that accept also handle the pending connections.
 typedef struct strait_listener strait_listener;
 
 // A mapped part of a region. It stays when the region is freed or sent.
