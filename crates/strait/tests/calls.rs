@@ -3,12 +3,14 @@
 
 mod common;
 
-use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{DEADLINE, Role, finish, parent, pattern, spawn, spawn_with, wait_until};
-use strait::call::{CallEnd, CallError, CallOptions};
+use common::{DEADLINE, Role, Watched, finish, parent, pattern, spawn, spawn_with, wait_until};
+use rustix::event::{PollFd, PollFlags, poll};
+use strait::call::{CallEnd, CallError, CallOptions, PendingCall, Request};
 use strait::region::Region;
+use strait::task::{AsyncCallEnd, Reactor};
 use strait::wait::{Event, Interest, Mode, WaitSet};
 use strait::{Channel, Deadline, Error, Options, Outgoing};
 
@@ -228,6 +230,78 @@ fn answers_that_nobody_asked_for_are_counted_and_what_is_no_call_is_a_bad_peer()
     // The requests before the bad request can be received.
     let _held: Vec<_> = (0..3).map(|_| end.next_request(DEADLINE).unwrap()).collect();
     assert!(matches!(end.next_request(DEADLINE), Err(Error::BadPeer(_))));
+}
+
+/// Two requests that a server has taken; there is room for one answer.
+fn two_requests() -> (CallEnd, CallEnd, [PendingCall; 2], [Request; 2]) {
+    let (a, b) = Options::new().queue_messages(1).pair().unwrap();
+    let (client, server) = (CallEnd::over(a), CallEnd::over(b));
+    let (calls, requests) = [b"one", b"two"]
+        .map(|bytes| (client.begin_call(bytes, DEADLINE).unwrap(), server.next_request(DEADLINE).unwrap()))
+        .into_iter()
+        .unzip::<_, _, Vec<_>, Vec<_>>();
+    (client, server, calls.try_into().unwrap(), requests.try_into().unwrap())
+}
+
+/// Shows that a caller learns that there will be no reply, although there was no room to say so when the request was
+/// dropped, and the server's other thread sleeps.
+#[test]
+fn a_request_that_is_dropped_without_room_is_refused_by_the_thread_that_receives() {
+    let (client, server, calls, [one, two]) = two_requests();
+    let (other, waits) = (Watched::new(), &server);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            other.enter();
+            assert_eq!(waits.next_request(DEADLINE).unwrap_err(), Error::PeerClosed);
+        });
+        other.wait_until_blocked();
+        one.reply(b"first", Deadline::NOW).unwrap();
+        drop(two);
+        let [one, two] = calls;
+        assert_eq!(one.wait(DEADLINE).unwrap().bytes(), b"first");
+        assert!(matches!(two.wait(DEADLINE), Err(CallError::NotAnswered)));
+        drop(client);
+    });
+}
+
+/// Shows what [`a_request_that_is_dropped_without_room_is_refused_by_the_thread_that_receives`] shows, for a reactor.
+#[test]
+fn a_request_that_is_dropped_without_room_is_refused_by_the_reactor() {
+    let (client, server, calls, [one, two]) = two_requests();
+    let reactor = Reactor::new().unwrap();
+    let server = AsyncCallEnd::new(server, &reactor).unwrap();
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                poll(&mut [PollFd::new(&reactor, PollFlags::IN)], None).unwrap();
+                reactor.turn().unwrap();
+            }
+        });
+        one.reply(b"first", Deadline::NOW).unwrap();
+        drop(two);
+        let [one, two] = calls;
+        let answers = (one.wait(DEADLINE), two.wait(DEADLINE));
+        over.store(true, Ordering::Relaxed);
+        // Wakes the thread.
+        drop(client);
+        assert_eq!(answers.0.unwrap().bytes(), b"first");
+        assert!(matches!(answers.1, Err(CallError::NotAnswered)));
+    });
+    drop(server);
+}
+
+/// Shows that a cancellation that arrives while the reply waits for room is noted.
+#[test]
+fn a_request_can_be_cancelled_while_its_reply_waits_for_room() {
+    let (_client, _server, [_one, two], [first, second]) = two_requests();
+    first.reply(b"first", Deadline::NOW).unwrap();
+    two.cancel();
+    let (_, mut replier) = second.into_parts();
+    assert!(!replier.is_cancelled());
+    // The thread that waits for room receives meanwhile.
+    assert_eq!(replier.reply(b"second", Duration::from_millis(100)).unwrap_err().error, Error::TimedOut);
+    assert!(replier.is_cancelled());
 }
 
 /// Shows that a program can report a peer as bad for a reason of its own, and that the peer loses the link.

@@ -11,15 +11,19 @@ use std::os::unix::fs::DirBuilderExt as _;
 use std::os::unix::net::UnixStream;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 
 use common::{DEADLINE, alone, command, pattern};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use strait::call::{CallEnd, CallError};
 use strait::meet::Connector;
 use strait::pipe::DataPipe;
 use strait::quota::{Limits, Resource};
 use strait::region::{Region, RegionWriter};
+use strait::task::{AsyncCallEnd, Reactor};
 use strait::wait::{Event, Fd, Interest, Mode, WaitSet};
 use strait::{Channel, CommandExt, Deadline, Error, Listener, Message, Outgoing};
 
@@ -37,6 +41,7 @@ fn child() {
         ("leaves nothing to programs", leaves_nothing_to_programs),
         ("seals what its child does not have", seals_what_its_child_does_not_have),
         ("has a child that copies memory", has_a_child_that_copies_memory),
+        ("has a child that polls its calls", has_a_child_that_polls_its_calls),
     ]);
 }
 
@@ -522,6 +527,32 @@ fn a_process_can_be_forked_whatever_its_threads_do() {
 #[test]
 fn limits_hold_in_children_and_callbacks_do_not() {
     alone("keeps limits", "");
+}
+
+/// Has a child that polls the call, answers the request and waits for the next request of its parent as a task does.
+fn has_a_child_that_polls_its_calls(_: &str) {
+    let (a, b) = linked();
+    let (client, server) = (CallEnd::over(a), CallEnd::over(b));
+    let mut call = client.begin_call(b"request", DEADLINE).unwrap();
+    let (message, mut replier) = server.next_request(DEADLINE).unwrap().into_parts();
+    let reactor = Reactor::new().unwrap();
+    let server = AsyncCallEnd::new(server, &reactor).unwrap();
+    Child::fork(|| {
+        let mut context = Context::from_waker(Waker::noop());
+        let polled = Pin::new(&mut call).poll(&mut context);
+        assert!(matches!(polled, Poll::Ready(Err(CallError::OutcomeUnknown(Error::Forked)))), "{polled:?}");
+        assert_eq!(replier.reply(b"mine", Deadline::NOW).unwrap_err().error, Error::Forked);
+        let polled = std::pin::pin!(server.next_request()).poll(&mut context);
+        assert!(matches!(polled, Poll::Ready(Err(Error::Forked))), "{polled:?}");
+    })
+    .finish();
+    replier.reply(message.bytes(), DEADLINE).unwrap();
+    assert_eq!(call.wait(DEADLINE).unwrap().bytes(), b"request");
+}
+
+#[test]
+fn a_child_learns_at_once_that_it_cannot_wait_for_its_parents_calls() {
+    alone("has a child that polls its calls", "");
 }
 
 /// Seals memory in place while a child lives that was forked before. The child has neither the memory nor a use of it.

@@ -2,6 +2,7 @@
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::Ordering::SeqCst;
+use std::time::Duration;
 
 use rustix::fs::SealFlags;
 use strait::pipe::{DataConsumer, DataProducer};
@@ -9,6 +10,7 @@ use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, Deadline, Error, Handle};
 use strait_hostile::memory::{SIZE_SEALS, file, immutable};
 use strait_hostile::peer::Arena;
+use strait_hostile::record::{header, kind};
 use strait_hostile::{Memory, Packet, RawPeer, Table};
 
 use crate::common::*;
@@ -276,6 +278,47 @@ attack! {
             writer.put(strait_hostile::record::header(strait_hostile::record::kind::MESSAGE, 5, 0), b"hello");
             assert_eq!(bad_peer(consumer.read_some(&mut [0; 10], Deadline::NOW)), "a message with bytes beside a data pipe, where only empty ones are sent");
         });
+    }
+}
+
+attack! {
+    /// The peer has filled its ring with doorbells, which the victim finds again after each round: a wait ends at its
+    /// deadline, and a wait without a deadline ends the channel.
+    a20_doorbells_without_end {
+        for side in [PRODUCER, CONSUMER] {
+            on_a_victim(|mut peer, channel| {
+                let claim = Claim { kind: side, ..HONEST };
+                let fill = |arena: &Arena| {
+                    let ring = arena.lane(0).ring(1);
+                    for cell in 0..ring.count() {
+                        ring.header(cell).store(header(kind::MESSAGE, 0, 0), SeqCst);
+                    }
+                };
+                let wait: Box<dyn Fn(Deadline) -> Result<usize, Error>> = if side == PRODUCER {
+                    let (producer, memory, arena) = producer(&mut peer, &channel, claim);
+                    let full = producer.write_some(&[0; 8192], Deadline::NOW).unwrap();
+                    assert_eq!(full, 8192);
+                    fill(&arena);
+                    Box::new(move |deadline| {
+                        let _memory = &memory;
+                        producer.write_some(b"x", deadline)
+                    })
+                } else {
+                    let (consumer, memory, arena) = consumer(&mut peer, &channel, claim);
+                    fill(&arena);
+                    Box::new(move |deadline| {
+                        let _memory = &memory;
+                        consumer.read_some(&mut [0; 10], deadline)
+                    })
+                };
+                assert_eq!(in_time("a look", || wait(Deadline::NOW)), Err(Error::WouldBlock));
+                // So many doorbells as are permitted cannot be received in a millisecond.
+                let late = in_time("a wait", || wait(Duration::from_millis(1).into()));
+                assert_eq!(late, Err(Error::TimedOut));
+                let ended = in_time("a wait without a deadline", || wait(Deadline::NEVER));
+                assert_eq!(bad_peer(ended), "doorbells without end beside a data pipe");
+            });
+        }
     }
 }
 

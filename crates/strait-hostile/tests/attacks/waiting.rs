@@ -6,6 +6,7 @@ use std::time::{Duration, Instant};
 
 use rustix::fs::OFlags;
 use rustix::thread::futex;
+use strait::call::CallEnd;
 use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, Deadline, Error, Options, Wait};
 use strait_hostile::layout::{Reader, Writer, bitmap};
@@ -378,6 +379,31 @@ attack! {
             peer.packet(&Packet::wake(), &[]).unwrap();
             assert_eq!(set.wait(&mut events, SOON).unwrap(), 1);
         });
+    }
+}
+
+attack! {
+    /// The peer has filled its ring with answers to no call, or with cancellations, which the victim finds again after
+    /// each round: calls and waits for requests end in time, and a wait without a deadline ends the channel.
+    a20_answers_and_cancellations_without_end {
+        for kind_of_call in [2u8, 3, 4] {
+            on_a_victim(|mut peer, channel| {
+                let end = CallEnd::over(channel);
+                let trailer = [7u64.to_le_bytes(), [kind_of_call, 0, 0, 0, 0, 0, 0, 0]].concat();
+                for _ in 0..peer.writer.ring.count() {
+                    peer.writer.put(header(kind::MESSAGE, trailer.len(), 0), &trailer);
+                }
+                let first = peer.writer.cell();
+                peer.writer.ring.header(first).store(header(kind::MESSAGE, trailer.len(), 0), SeqCst);
+                let looked = in_time("a look", || end.next_request(Deadline::NOW).map(drop));
+                assert_eq!(looked, Err(Error::WouldBlock));
+                // So many messages as are permitted cannot be received in a millisecond.
+                let waited = in_time("a wait", || end.next_request(Duration::from_millis(1)).map(drop));
+                assert_eq!(waited, Err(Error::TimedOut));
+                let ended = in_time("a wait without a deadline", || end.next_request(Deadline::NEVER).map(drop));
+                assert_eq!(bad_peer(ended), "more answers and cancellations than there were calls");
+            });
+        }
     }
 }
 

@@ -58,8 +58,9 @@ use crate::channel::{Channel, SendError, WakeOnDrop};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
+use platform::check_fork;
 use routes::{Queued, Routes};
-use shared::CallShared;
+use shared::{BATCHES, CallShared};
 use slots::Answer;
 use waiting::Waits;
 use wire::CallKind;
@@ -67,10 +68,6 @@ use wire::CallKind;
 /// The default of both [`CallOptions::calls`] and [`CallOptions::requests`]: the number of calls that one end may have
 /// without an answer at a time, and the number of requests of the other end.
 const CALLS: usize = 1024;
-
-/// The greatest number of batches of messages that a reactor receives from one call end before other ends have their
-/// turn.
-const BATCHES: usize = 16;
 
 /// An end of a channel for requests and replies. Either side may call the other.
 ///
@@ -512,13 +509,14 @@ impl Replier {
         deadline: impl Into<Deadline>,
     ) -> Result<(), SendError> {
         assert!(!self.answered, "a request is answered once");
-        // Done before the reply is sent: the caller may reuse its slot as soon as the reply arrives.
-        let cancelled = self.shared.routes().said(CallKind::Reply, self.id);
-        let sent = self.shared.send(answer.into(), CallKind::Reply, self.id, deadline.into(), false).map(drop);
-        match sent {
-            Ok(()) => self.answered = true,
-            Err(_) => self.shared.routes().unsaid(self.id, cancelled),
+        let answer = answer.into();
+        if let Err(error) = check_fork(&self.shared.channel) {
+            return Err(SendError::new(error, answer.handles));
         }
+        self.shared.routes().begin_answer(self.id);
+        let sent = self.shared.send(answer, CallKind::Reply, self.id, deadline.into(), false).map(drop);
+        self.answered = sent.is_ok();
+        self.shared.routes().end_answer(self.id, self.answered);
         deferred::run();
         sent
     }
@@ -527,11 +525,7 @@ impl Replier {
 impl Drop for Replier {
     fn drop(&mut self) {
         if !self.answered && !self.shared.is_elsewhere() {
-            let mut routes = self.shared.routes();
-            if routes.ended.is_none() {
-                routes.deferred.push_back((CallKind::NoReply, self.id));
-            }
-            self.shared.flush(routes);
+            self.shared.refuse(self.id);
         }
     }
 }
@@ -573,6 +567,12 @@ impl CallEnd {
         }
     }
 
+    /// Sets the waker that is woken when the end has to send a cancellation, or an answer without a payload, for which
+    /// there was no room.
+    pub(crate) fn set_reactor_waker(&self, waker: Option<Waker>) {
+        self.shared.routes().reactor_waker = waker;
+    }
+
     /// Returns whether the end still has to send a cancellation, or an answer without a payload, for which there was no
     /// room.
     pub(crate) fn has_deferred(&self) -> bool {
@@ -582,6 +582,7 @@ impl CallEnd {
     /// Returns the next request if a request has arrived. Otherwise registers `waker`: an arriving request wakes the
     /// task.
     pub(crate) fn poll_request(&self, waker: &Waker) -> Poll<Result<Request, Error>> {
+        check_fork(&self.shared.channel)?;
         let mut routes = self.shared.routes();
         if let Some(queued) = routes.requests.pop_front() {
             drop(routes);
@@ -614,6 +615,7 @@ impl Future for PendingCall {
     /// stays in flight, and [`wait`](Self::wait) can still get its reply.
     fn poll(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Self::Output> {
         let Some(id) = self.id else { return Poll::Ready(Err(CallError::NotAnswered)) };
+        check_fork(&self.shared.channel).map_err(CallError::OutcomeUnknown)?;
         let mut routes = self.shared.routes();
         if let Some(answer) = routes.take_answer(id) {
             drop(routes);

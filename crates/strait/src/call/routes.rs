@@ -47,15 +47,33 @@ pub struct CallCounters {
     pub unknown: u64,
 }
 
+/// A request of the other end without an answer.
+#[derive(Clone, Copy, Debug, Default)]
+struct Serving {
+    /// Whether the caller has cancelled the call.
+    is_cancelled: bool,
+    /// Whether a thread is sending the answer. From then on the request does not count against the limit, since the
+    /// caller may make a new call as soon as the answer arrives.
+    is_answering: bool,
+}
+
+/// The number of stray messages (answers to no call, and cancellations of no request) that a peer may send besides one
+/// for each call. An honest peer sends none, unless the channel had another call end before.
+const STRAY: u64 = 1 << 16;
+
 #[derive(Debug)]
 pub(super) struct Routes {
     pub(super) calls: CallSlots,
     most_calls: usize,
     /// Requests of the other end that were received and that the program has not taken yet, oldest first.
     pub(super) requests: VecDeque<Queued>,
-    /// All requests of the other end without an answer, taken by the program or not. The key is the number of the call;
-    /// the value is `true` if the caller has cancelled the call.
-    serving: HashMap<u64, bool, NumberHashing>,
+    /// All requests of the other end without an answer, taken by the program or not, and those whose answer is being
+    /// sent. The key is the number of the call.
+    serving: HashMap<u64, Serving, NumberHashing>,
+    /// The number of requests in [`serving`](Self::serving) whose answer is not being sent.
+    unanswered: usize,
+    /// The number of cancellations that were received for no request, or for a request cancelled before.
+    stray_cancellations: u64,
     most_requests: usize,
     /// Whether one thread has the task to receive from the channel, on behalf of all threads of the end. Also `true`
     /// while the receiving thread yields (lets others run before sleeping).
@@ -71,6 +89,9 @@ pub(super) struct Routes {
     pub(super) woken_threads: usize,
     /// The tasks that wait on the end for a request or for a free call slot, each with the awaited event.
     pub(super) tasks: Vec<(Waits, Waker)>,
+    /// The waker of the reactor of the end, if any: woken when messages are deferred, so that the reactor sends them as
+    /// soon as there is room.
+    pub(super) reactor_waker: Option<Waker>,
     /// The threads and tasks of the end to be woken when the lock of the routes is released.
     pub(super) woken: Woken,
     /// Cancellations, and answers without a payload, that were not sent yet for lack of room, oldest first. There are
@@ -93,6 +114,8 @@ impl Routes {
             most_calls,
             requests: VecDeque::new(),
             serving: HashMap::default(),
+            unanswered: 0,
+            stray_cancellations: 0,
             most_requests,
             receiving: false,
             yield_policy: YieldPolicy::default(),
@@ -100,6 +123,7 @@ impl Routes {
             waiters: VecDeque::new(),
             woken_threads: 0,
             tasks: Vec::new(),
+            reactor_waker: None,
             woken: Woken::default(),
             deferred: VecDeque::new(),
             ended: None,
@@ -193,38 +217,55 @@ impl Routes {
         };
         match kind {
             CallKind::Request => {
-                if self.serving.len() >= self.most_requests {
+                if self.unanswered >= self.most_requests {
                     return Err(Error::BadPeer("more calls at a time than permitted"));
                 }
-                if self.serving.insert(id, false).is_some() {
+                // The caller may use a number again as soon as the answer arrives, before this end has noted that the
+                // answer was sent.
+                if self.serving.insert(id, Serving::default()).is_some_and(|earlier| !earlier.is_answering) {
                     return Err(Error::BadPeer("two calls of one number"));
                 }
+                self.unanswered += 1;
                 self.counters.requests += 1;
                 self.requests.push_back(Queued { id, message });
                 Ok(None)
             }
-            CallKind::Reply => Ok(self.answer(id, Answer::Reply(message))),
-            CallKind::NoReply => Ok(self.answer(id, Answer::None)),
+            CallKind::Reply => self.answer(id, Answer::Reply(message)),
+            CallKind::NoReply => self.answer(id, Answer::None),
             CallKind::Cancel => {
-                if let Some(cancelled) = self.serving.get_mut(&id) {
-                    *cancelled = true;
+                if let Some(request) = self.serving.get_mut(&id).filter(|request| !request.is_cancelled) {
+                    request.is_cancelled = true;
                     // A cancelled request that was not taken yet is never served.
                     if let Some(at) = self.requests.iter().position(|queued| queued.id == id) {
                         let queued = self.requests.remove(at);
                         self.deferred.push_back((CallKind::NoReply, id));
                         return Ok(queued.map(|queued| queued.message));
                     }
+                } else {
+                    self.stray_cancellations += 1;
+                    self.check_strays()?;
                 }
                 Ok(None)
             }
         }
     }
 
+    /// Fails if the other end has sent more stray messages than an honest end can. A peer could otherwise keep a
+    /// receiving thread busy for ever, even after its death: the thread finds the next message in the ring as long as
+    /// the peer has filled all cells.
+    fn check_strays(&self) -> Result<(), Error> {
+        let CallCounters { calls, requests, unknown, .. } = self.counters;
+        if self.stray_cancellations + unknown > calls + requests + STRAY {
+            return Err(Error::BadPeer("more answers and cancellations than there were calls"));
+        }
+        Ok(())
+    }
+
     /// Gives an answer to the call `id`, and wakes the caller. If the caller has given up, the call has an answer
     /// already, or there is no such call, returns the message of the reply instead, to be dropped without a lock.
-    /// Otherwise returns `None`.
-    fn answer(&mut self, id: u64, answer: Answer) -> Option<Message> {
-        match self.calls.get(id) {
+    /// Otherwise returns `None`. Fails if there were too many answers to no call.
+    fn answer(&mut self, id: u64, answer: Answer) -> Result<Option<Message>, Error> {
+        let unwanted = match self.calls.get(id) {
             Some(call @ Call::Waiting(..)) => {
                 if let Call::Waiting(thread, task) = std::mem::replace(call, Call::Answered(answer)) {
                     if let Some(thread) = thread {
@@ -242,28 +283,56 @@ impl Routes {
             }
             Some(Call::Answered(_)) | None => {
                 self.counters.unknown += 1;
+                self.check_strays()?;
                 unwanted(answer)
             }
+        };
+        Ok(unwanted)
+    }
+
+    /// Removes the request `id` from the requests without an answer, because its answer was sent.
+    pub(super) fn answered(&mut self, id: u64) {
+        if let Some(request) = self.serving.remove(&id)
+            && !request.is_answering
+        {
+            self.unanswered -= 1;
         }
     }
 
-    /// Removes the request `id` from the requests without an answer, because its answer is about to be sent or was
-    /// sent. From now on the request does not count against the limit, since the caller may make a new call as soon as
-    /// the answer arrives. Returns whether the caller had cancelled the request; `None` if there is no such request. If
-    /// `kind` is a cancellation, does nothing and returns `None`.
-    pub(super) fn said(&mut self, kind: CallKind, id: u64) -> Option<bool> {
-        if kind == CallKind::Cancel { None } else { self.serving.remove(&id) }
+    /// Notes that a thread begins to send the answer to the request `id`.
+    pub(super) fn begin_answer(&mut self, id: u64) {
+        if let Some(request) = self.serving.get_mut(&id)
+            && !request.is_answering
+        {
+            request.is_answering = true;
+            self.unanswered -= 1;
+        }
     }
 
-    /// Undoes [`said`](Self::said) for the request `id`, whose answer could not be sent: the request has no answer
-    /// again. `cancelled` is the value that `said` has returned.
-    pub(super) fn unsaid(&mut self, id: u64, cancelled: Option<bool>) {
-        self.serving.insert(id, cancelled.unwrap_or(false));
+    /// Notes that the thread which has begun an answer to the request `id` has sent the answer, or, if `sent` is false,
+    /// could not send it: the request has no answer again.
+    pub(super) fn end_answer(&mut self, id: u64, sent: bool) {
+        let Some(request) = self.serving.get_mut(&id) else { return };
+        if !request.is_answering {
+            // The caller has the answer, and has used the number for a new call.
+            return;
+        }
+        if sent {
+            self.serving.remove(&id);
+        } else {
+            request.is_answering = false;
+            self.unanswered += 1;
+        }
     }
 
     /// Returns whether the caller has cancelled the request `id`.
     pub(super) fn is_cancelled(&self, id: u64) -> bool {
-        self.serving.get(&id).copied().unwrap_or(false)
+        self.serving.get(&id).is_some_and(|request| request.is_cancelled)
+    }
+
+    /// Wakes the reactor of the end, if any, because there are deferred messages.
+    pub(super) fn wake_reactor(&mut self) {
+        self.woken.tasks(self.reactor_waker.clone());
     }
 
     /// Marks the call end as ended by `error`, unless it has ended before, and wakes all threads and tasks that wait on
@@ -410,7 +479,7 @@ mod tests {
         assert_eq!(routes.deferred, [(CallKind::NoReply, 2)]);
         // The request counts until the server's answer is sent.
         assert_eq!(routes.serving.len(), 2);
-        routes.said(CallKind::NoReply, 2);
+        routes.answered(2);
         assert_eq!(routes.serving.len(), 1);
     }
 
@@ -454,7 +523,8 @@ mod tests {
                     }
                     _ => {
                         if let Some(queued) = routes.requests.pop_front() {
-                            routes.said(CallKind::Reply, queued.id);
+                            routes.begin_answer(queued.id);
+                            routes.end_answer(queued.id, true);
                         }
                         Ok(None)
                     }
@@ -475,7 +545,8 @@ mod tests {
                 if id % 3 == 0
                     && let Some((kind, id)) = routes.deferred.pop_front()
                 {
-                    routes.said(kind, id);
+                    prop_assert_eq!(kind, CallKind::NoReply);
+                    routes.answered(id);
                 }
             }
         }

@@ -17,6 +17,9 @@ use crate::error::Error;
 /// The greatest number of messages that are received in one batch.
 const BATCH: usize = 16;
 
+/// The greatest number of batches that one call receives if it must not wait.
+pub(super) const BATCHES: usize = 16;
+
 /// Length in bytes of the longest payload that is copied into one buffer with its trailer. For such payloads a copy is
 /// cheaper than sending two pieces.
 const SMALL: usize = 240;
@@ -28,6 +31,14 @@ const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 /// The pause before a receiving thread tries again: to send a deferred message for which there was no room, or to
 /// receive after a temporary error.
 const RETRY: Duration = Duration::from_millis(5);
+
+/// What an attempt to send the deferred messages has left to be done.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Left {
+    Nothing,
+    /// Messages, which the receiving thread has to send.
+    ToReceiver,
+}
 
 /// The state of one call end, shared by all its threads: the channel, and the routes (calls, requests and waiters)
 /// under their lock.
@@ -44,6 +55,8 @@ impl std::fmt::Debug for CallShared {
 
 impl CallShared {
     pub(super) fn new(channel: Channel, routes: Routes) -> Self {
+        // See `nudge_if`.
+        channel.make_interruptible();
         Self { channel, routes: Mutex::new(routes) }
     }
 
@@ -152,25 +165,64 @@ impl CallShared {
         let mut routes = self.routes();
         if routes.abandon(id) && routes.ended.is_none() {
             routes.deferred.push_back((CallKind::Cancel, id));
+            let left = self.flush_or_wake(&mut routes);
+            drop(routes);
+            self.nudge_if(left);
         }
-        self.flush(routes);
+    }
+
+    /// Tells the caller of the request `id` that there will be no reply.
+    pub(super) fn refuse(&self, id: u64) {
+        let mut routes = self.routes();
+        if routes.ended.is_none() {
+            routes.deferred.push_back((CallKind::NoReply, id));
+            let left = self.flush_or_wake(&mut routes);
+            drop(routes);
+            self.nudge_if(left);
+        }
+    }
+
+    /// Sends the deferred messages, or leaves them to the thread that receives, or to the reactor of the end: these try
+    /// again until there is room. The caller passes the returned value to [`nudge_if`](Self::nudge_if) when
+    /// it has released the lock. Without such a thread and without a reactor, the next thread that waits on the end
+    /// sends the messages.
+    #[must_use]
+    fn flush_or_wake(&self, routes: &mut Locked<'_>) -> Left {
+        if self.flush(routes) {
+            return Left::Nothing;
+        }
+        routes.wake_reactor();
+        if routes.receiving { Left::ToReceiver } else { Left::Nothing }
+    }
+
+    /// Makes the receiving thread look at the deferred messages, if they were left to that thread, which may sleep. The
+    /// caller must not hold the lock of the routes.
+    fn nudge_if(&self, left: Left) {
+        if left == Left::ToReceiver {
+            self.channel.nudge_receiver();
+        }
     }
 
     /// Sends the cancellations and answers without a payload that were deferred for lack of room, as long as there is
-    /// room. Releases the lock `routes`.
-    pub(super) fn flush(&self, mut routes: Locked<'_>) {
+    /// room. Returns whether none is left.
+    fn flush(&self, routes: &mut Locked<'_>) -> bool {
         while let Some((kind, id)) = routes.deferred.front().copied() {
             // The message is small and sent at once or not at all. The lock is held, so that the message is sent only
             // once.
             match postponed(|| self.channel.try_send(&wire::encode(kind, id))) {
                 // If the message were dropped here, the other end would wait for the message without end.
-                Err(SendError { error, .. }) if error == Error::WouldBlock || error.passes() => return,
+                Err(SendError { error, .. }) if error == Error::WouldBlock || error.passes() => {
+                    return false;
+                }
                 _ => {
-                    routes.said(kind, id);
+                    if kind == CallKind::NoReply {
+                        routes.answered(id);
+                    }
                     routes.deferred.pop_front();
                 }
             }
         }
+        true
     }
 
     /// Waits until `find` returns a value, or until the deadline, and returns the value. Fails at the deadline, or with
@@ -186,9 +238,12 @@ impl CallShared {
     ) -> Result<T, Error> {
         check_fork(&self.channel)?;
         let (found, mut routes) = self.look_until(what, deadline, &mut deferred_wake, &mut find);
+        // A cancellation that this thread has received may have caused a message.
+        let left = self.flush_or_wake(&mut routes);
         routes.pass_on(what);
         routes.hand_over();
         drop(routes);
+        self.nudge_if(left);
         // The drop wakes the peer, unless the peer was woken before.
         drop(deferred_wake);
         found
@@ -202,8 +257,9 @@ impl CallShared {
         find: &mut impl FnMut(&mut Routes) -> Option<T>,
     ) -> (Result<T, Error>, Locked<'_>) {
         let mut routes = self.routes();
-        // Whether a call that must not wait has looked at the channel.
-        let mut looked = false;
+        // The number of receives by this thread that have brought messages, and their limit for a call that must not
+        // wait.
+        let (mut receives, most) = (0, if what == Waits::Slot { 1 } else { BATCHES });
         // Whether the calling thread has yielded since its last receive.
         let mut paused = false;
         loop {
@@ -213,8 +269,13 @@ impl CallShared {
             if let Some(error) = routes.ended {
                 return (Err(error), routes);
             }
-            if deadline.is_now() && (routes.receiving || (what == Waits::Slot && looked)) {
+            if deadline.is_now() && (routes.receiving || receives >= most) {
                 return (Err(Error::WouldBlock), routes);
+            }
+            if receives > 0
+                && let Err(error) = Self::goes_on(deadline)
+            {
+                return (Err(error), routes);
             }
             if routes.receiving && routes.yield_policy.are_here() && routes.deferred_wake.is_none() {
                 routes.deferred_wake = deferred_wake.take();
@@ -240,9 +301,11 @@ impl CallShared {
             let until = if yield_policy { Deadline::NOW } else { deadline };
             let (received, back) = self.receive(routes, what.takes_requests(), until);
             routes = back;
-            looked = true;
             match received {
-                Ok(()) => paused = false,
+                Ok(()) => {
+                    paused = false;
+                    receives += 1;
+                }
                 Err(Error::WouldBlock) if yield_policy => {
                     routes = self.pause(routes, deferred_wake);
                     paused = true;
@@ -254,6 +317,16 @@ impl CallShared {
                 }
             }
         }
+    }
+
+    /// Checks whether a wait may receive again after a receive that brought messages, but not the awaited event. The
+    /// peer can send messages for other threads without end, and a receive that finds a message ends neither at the
+    /// deadline nor at a signal.
+    fn goes_on(deadline: Deadline) -> Result<(), Error> {
+        if deadline.has_passed() && !deadline.is_now() {
+            return Err(Error::TimedOut);
+        }
+        check_signals()
     }
 
     /// Yields: lets other threads that were woken run first, before the calling thread sleeps. Returns at once if the
@@ -296,17 +369,15 @@ impl CallShared {
         routes.receiving = true;
         let mut batch = std::mem::take(&mut routes.batch);
         let received = loop {
-            let deferred = !routes.deferred.is_empty();
-            if deferred {
-                self.flush(routes);
-            } else {
-                drop(routes);
-            }
+            let deferred = !self.flush(&mut routes);
+            drop(routes);
             // A message that found no room is tried again soon.
             let soon = deferred && !deadline.has_passed();
             let until = if soon { Deadline::after(deadline.within(RETRY)) } else { deadline };
             match self.channel.recv_onto(&mut batch, BATCH, until) {
                 Err(Error::TimedOut) if deferred && !deadline.has_passed() => {}
+                // Another thread has deferred a message: see `flush_or_wake`.
+                Err(Error::Interrupted) if self.channel.take_nudge() => {}
                 // A limit is reached for the peer, or this process lacks a resource: a later attempt can succeed.
                 Err(error) if error.passes() && !deadline.has_passed() => {
                     sleep(deadline.within(RETRY));

@@ -43,8 +43,30 @@ impl Channel {
     /// # Ok::<(), strait::Error>(())
     /// ```
     pub fn interrupter(&self) -> Interrupter {
-        self.end.counts.cold().interrupts.get_or_init(Box::default);
+        self.make_interruptible();
         Interrupter { end: Arc::downgrade(&self.end), pipe: None }
+    }
+}
+
+impl Channel {
+    /// Makes the waits on this end that begin from now on interruptible by other threads.
+    pub(crate) fn make_interruptible(&self) {
+        self.end.counts.cold().interrupts.get_or_init(Box::default);
+    }
+
+    /// Makes the receiving thread of this end return from its wait for a message with
+    /// [`Error::Interrupted`](crate::Error::Interrupted): the wait in progress, or else the next one. The end must have
+    /// been [made interruptible](Self::make_interruptible) before.
+    pub(crate) fn nudge_receiver(&self) {
+        if let Some(interrupts) = self.end.interrupts() {
+            interrupts.nudge();
+        }
+    }
+
+    /// Takes the nudge of [`nudge_receiver`](Self::nudge_receiver) back, so that the receiving thread can wait again.
+    /// Returns whether there was a nudge.
+    pub(crate) fn take_nudge(&self) -> bool {
+        self.end.interrupts().is_some_and(Interrupts::take_nudge)
     }
 }
 
@@ -98,6 +120,11 @@ impl End {
     /// called for this end. If this end has no interrupter yet, an interrupter created later does not end the wait.
     pub(crate) fn interruption(&self) -> Interruption<'_> {
         Interruption::by(self.interrupts())
+    }
+
+    /// Returns the [`Interruption`] of a wait for a message, which [`Channel::nudge_receiver`] can end, too.
+    pub(crate) fn recv_interruption(&self) -> Interruption<'_> {
+        self.interruption().and_nudges()
     }
 
     fn interrupts(&self) -> Option<&Interrupts> {

@@ -15,6 +15,10 @@ use crate::signals;
 /// while looking for bytes or room.
 const DOORBELLS: usize = 64;
 
+/// The greatest number of doorbells that one wait receives although this side was not asleep in the shared memory. An
+/// honest peer sends one doorbell for each sleep that it has seen, so only as many are in flight as its ring holds.
+const STRAY_DOORBELLS: u32 = 1 << 16;
+
 /// The writing or the reading side of a data pipe: the operations on shared memory that differ between the two sides.
 pub(super) trait Side {
     /// Records in this side's sleep word, in the shared memory, that this side is about to sleep. If the other side
@@ -162,6 +166,7 @@ impl PipeCore {
         if waiter::spin(cpu, options.wait, options.spin, deadline, interruption, &mut looked) {
             return outcome.unwrap_or(Ok(true)).map(|_| Waited::Ready);
         }
+        let mut strays = 0;
         loop {
             while sleeper.owed > 0 && self.take_doorbell(Deadline::NOW).is_ok() {
                 sleeper.owed -= 1;
@@ -178,7 +183,12 @@ impl PipeCore {
             let taken = self.take_doorbell(deadline);
             let noticed = S::disarm(&self.memory);
             match taken {
-                Ok(()) => {}
+                // Without a limit, a peer that has filled its ring with doorbells would keep this thread busy for ever,
+                // even after its death.
+                Ok(()) if !noticed && strays == STRAY_DOORBELLS => {
+                    return Err(self.channel.end.break_off(Error::BadPeer("doorbells without end beside a data pipe")));
+                }
+                Ok(()) => strays += u32::from(!noticed),
                 Err(Error::PeerClosed) => return Ok(Waited::Gone),
                 Err(error) => {
                     sleeper.expect(noticed);
@@ -192,6 +202,11 @@ impl PipeCore {
             if ready()? {
                 return Ok(Waited::Ready);
             }
+            // A receive that finds a doorbell ends neither at the deadline nor at an interruption.
+            if deadline.has_passed() {
+                return Err(Error::TimedOut);
+            }
+            interruption.check()?;
         }
     }
 }

@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex};
-use std::task::{Poll, Waker};
+use std::sync::{Arc, Mutex, Weak};
+use std::task::{Poll, Wake, Waker};
 
 use super::{OnEvent, Reactor};
 use crate::blocked_on::{self, BlockedOn, BlockedSends};
@@ -44,6 +44,7 @@ impl AsyncCallEnd {
         end.set_undriven(false);
         let tasks = Mutex::default();
         let source = reactor.enter(|key| Source { end: Some(end), reactor: reactor.clone(), key, to_send: tasks });
+        source.end().set_reactor_waker(Some(Waker::from(Arc::new(ArmOnWake(Arc::downgrade(&source))))));
         let (set, channel) = (reactor.set(), source.end().channel());
         deferred::run_if_failed(set.arm(channel, None, source.key, Interest::Readable, BlockedSends::default()))?;
         if reactor.has_ended() {
@@ -63,6 +64,7 @@ impl AsyncCallEnd {
         self.source.reactor.leave(self.source.key);
         let mut source = Reactor::sole(self.source);
         let end = source.end.take().expect("taken out once");
+        end.set_reactor_waker(None);
         let _ = source.reactor.set().remove(end.channel());
         end
     }
@@ -153,6 +155,18 @@ impl Source {
         // The call fails only in the child of a `fork`, or if the program has put the channel into another wait set.
         // Callbacks of the program run later, without a lock.
         let _ = deferred::postponed(|| self.reactor.set().arm(self.end().channel(), None, self.key, wanted, blocked));
+    }
+}
+
+/// The waker that a call end wakes when it has to send a message for which there is no room: from then on the reactor
+/// waits for room, too.
+struct ArmOnWake(Weak<Source>);
+
+impl Wake for ArmOnWake {
+    fn wake(self: Arc<Self>) {
+        if let Some(source) = self.0.upgrade() {
+            source.arm(&unpoisoned(&source.to_send));
+        }
     }
 }
 

@@ -35,6 +35,8 @@ use crate::wake::Direction;
 pub(crate) struct Interrupts {
     /// Whether the waits on this end are interrupted: 0 if not, any other value if so.
     raised: AtomicU32,
+    /// Whether the next wait for a message is interrupted once: 0 if not, any other value if so.
+    nudged: AtomicU32,
     /// Where threads sleep that wait on the end: one entry for each [`Direction`], `None` if no thread sleeps for the
     /// direction.
     asleep: Mutex<[Option<Asleep>; 2]>,
@@ -69,20 +71,41 @@ impl Interrupts {
     /// Interrupts all waits on the end, those in progress and all later ones, until [`Interrupts::lower`].
     pub(crate) fn raise(&self) {
         self.raised.store(1, Ordering::SeqCst);
+        self.wake(Direction::Receiving, &self.raised);
+        self.wake(Direction::Sending, &self.raised);
+    }
+
+    /// Interrupts the wait for a message on the end, the one in progress or else the next one, until
+    /// [`Interrupts::take_nudge`]. Only a call end nudges, and only a wait with [`Interruption::and_nudges`] heeds it.
+    pub(crate) fn nudge(&self) {
+        self.nudged.store(1, Ordering::SeqCst);
+        self.wake(Direction::Receiving, &self.nudged);
+    }
+
+    /// Ends the interruption by [`Interrupts::nudge`]. Returns whether there was one.
+    pub(crate) fn take_nudge(&self) -> bool {
+        self.is_nudged() && self.nudged.swap(0, Ordering::SeqCst) != 0
+    }
+
+    fn is_nudged(&self) -> bool {
+        self.nudged.load(Ordering::SeqCst) != 0
+    }
+
+    /// Wakes the thread that waits on the end in `direction`, if a thread sleeps. `reason` is the word that a waiting
+    /// thread checks before it sleeps, and that says that the thread must not sleep.
+    fn wake(&self, direction: Direction, reason: &AtomicU32) {
         let asleep = unpoisoned(&self.asleep);
-        for (direction, asleep) in [Direction::Receiving, Direction::Sending].into_iter().zip(asleep.iter()) {
-            let Some(Asleep { link, word }) = asleep else { continue };
-            if let Some((memory, scope)) = word
-                && ring::wake_for::<RingMemory>(&self.raised, word_of(memory, direction)) != 0
-            {
-                // Wakes all threads that sleep on the word: another process that has the memory may sleep on the word
-                // too, in order to be woken in place of the waiting thread.
-                futex::wake_all(word_of(memory, direction), *scope);
-            }
-            if let Some(link) = link.as_ref().and_then(Weak::upgrade) {
-                signal_wake_fd();
-                link.wake_followers();
-            }
+        let Some(Asleep { link, word }) = &asleep[direction as usize] else { return };
+        if let Some((memory, scope)) = word
+            && ring::wake_for::<RingMemory>(reason, word_of(memory, direction)) != 0
+        {
+            // Wakes all threads that sleep on the word: another process that has the memory may sleep on the word
+            // too, in order to be woken in place of the waiting thread.
+            futex::wake_all(word_of(memory, direction), *scope);
+        }
+        if let Some(link) = link.as_ref().and_then(Weak::upgrade) {
+            signal_wake_fd();
+            link.wake_followers();
         }
     }
 
@@ -101,25 +124,36 @@ impl Interrupts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interruption<'a> {
     interrupts: Option<&'a Interrupts>,
+    by_nudges: bool,
     by_signals: bool,
 }
 
 impl<'a> Interruption<'a> {
     /// The value for a wait that nothing can interrupt.
-    pub(crate) const NONE: Self = Self { interrupts: None, by_signals: false };
+    pub(crate) const NONE: Self = Self { interrupts: None, by_nudges: false, by_signals: false };
 
     /// The value for a wait that only a signal can interrupt.
-    pub(crate) const SIGNALS: Self = Self { interrupts: None, by_signals: true };
+    pub(crate) const SIGNALS: Self = Self { interrupts: None, by_nudges: false, by_signals: true };
 
     /// Returns the value for a wait that a signal can interrupt, and another thread through `interrupts`, if any: the
     /// interrupts of the end on which the thread waits.
     pub(crate) fn by(interrupts: Option<&'a Interrupts>) -> Self {
-        Self { interrupts, by_signals: true }
+        Self { interrupts, by_nudges: false, by_signals: true }
+    }
+
+    /// Returns this value for a wait for a message, which [`Interrupts::nudge`] can interrupt, too.
+    pub(crate) fn and_nudges(self) -> Self {
+        Self { by_nudges: true, ..self }
     }
 
     #[inline]
     pub(crate) fn has_come(self) -> bool {
-        self.interrupts.is_some_and(Interrupts::is_raised) || (self.by_signals && signals::has_come())
+        self.is_raised() || (self.by_signals && signals::has_come())
+    }
+
+    /// Returns whether another thread of this process has interrupted the wait.
+    fn is_raised(self) -> bool {
+        self.interrupts.is_some_and(|interrupts| interrupts.is_raised() || (self.by_nudges && interrupts.is_nudged()))
     }
 
     /// Checks whether the wait has been interrupted. Returns `Ok` if the wait was not interrupted.
@@ -128,7 +162,7 @@ impl<'a> Interruption<'a> {
     /// [`Error::Interrupted`] if another thread has interrupted the wait; [`Error::Signalled`] if a signal has, once
     /// for each signal.
     pub(crate) fn check(self) -> Result<(), Error> {
-        if self.interrupts.is_some_and(Interrupts::is_raised) {
+        if self.is_raised() {
             return Err(Error::Interrupted);
         }
         if self.by_signals { signals::check() } else { Ok(()) }

@@ -102,6 +102,8 @@ mod platform {
     #[derive(Debug, Default)]
     struct Queue {
         messages: VecDeque<Vec<u8>>,
+        /// Whether the thread that receives from the queue was nudged.
+        nudged: bool,
         /// Whether the thread that receives from the queue sleeps and no other thread is about to wake it.
         asleep: bool,
     }
@@ -136,6 +138,10 @@ mod platform {
                 if !queue.messages.is_empty() {
                     queue.asleep = false;
                     return Ok(queue.messages.drain(..).collect());
+                }
+                if queue.nudged {
+                    queue.asleep = false;
+                    return Err(Error::Interrupted);
                 }
                 if deadline.has_passed() {
                     queue.asleep = false;
@@ -191,6 +197,21 @@ mod platform {
     impl Channel {
         pub(in crate::call) fn over(wire: Wire) -> Self {
             Self { end: End { wire } }
+        }
+
+        pub(in crate::call) fn make_interruptible(&self) {}
+
+        pub(in crate::call) fn nudge_receiver(&self) {
+            let lane = &self.end.wire.lanes[1];
+            let mut queue = unpoisoned(&lane.queue);
+            queue.nudged = true;
+            if std::mem::take(&mut queue.asleep) {
+                lane.news.notify_one();
+            }
+        }
+
+        pub(in crate::call) fn take_nudge(&self) -> bool {
+            std::mem::take(&mut unpoisoned(&self.end.wire.lanes[1].queue).nudged)
         }
 
         pub(in crate::call) fn try_send(&self, bytes: &[u8]) -> Result<(), SendError> {

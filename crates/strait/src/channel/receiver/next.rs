@@ -16,6 +16,7 @@ use crate::quota::{OverLimit, pools};
 use crate::ring::{Consumer, Memory, NextRecord, Record, RecordKind};
 use crate::shm::Mapping;
 use crate::signals;
+use crate::wake::interrupt::Interruption;
 use crate::wake::lock::Guard;
 use crate::wake::{Direction, Wait};
 
@@ -74,7 +75,7 @@ impl End {
     pub(super) fn next_record_by(&self, rx: &mut Rx, deadline: Deadline) -> Result<Option<Record>, Error> {
         loop {
             match self.next_record(rx) {
-                Err(Error::WouldBlock) if !deadline.is_now() => self.goes_on(deadline)?,
+                Err(Error::WouldBlock) if !deadline.is_now() => self.goes_on(deadline, self.recv_interruption())?,
                 found => return found,
             }
         }
@@ -86,11 +87,11 @@ impl End {
     /// # Errors
     /// [`Error::WouldBlock`] if the call must not block; [`Error::TimedOut`]; [`Error::Interrupted`].
     #[cold]
-    pub(in crate::channel) fn goes_on(&self, deadline: Deadline) -> Result<(), Error> {
+    pub(in crate::channel) fn goes_on(&self, deadline: Deadline, interruption: Interruption<'_>) -> Result<(), Error> {
         match () {
             () if deadline.is_now() => Err(Error::WouldBlock),
             () if deadline.has_passed() => Err(Error::TimedOut),
-            () => self.interruption().check(),
+            () => interruption.check(),
         }
     }
 
@@ -418,7 +419,7 @@ impl End {
             relayed: pending,
             memory: consumer.memory(),
             direction: Direction::Receiving,
-            interruption: self.interruption(),
+            interruption: self.recv_interruption(),
             peer_cpu: Some(consumer.memory().cpu()),
             wait: self.options.wait,
             spin: self.options.spin,
@@ -463,7 +464,7 @@ impl End {
         }
         rx.mark_blocking();
         let mut open = None;
-        let interruption = self.interruption();
+        let interruption = self.recv_interruption();
         let noted = interruption.note(Direction::Receiving, &**link, None);
         let waited = link.park(deadline, interruption, || {
             open = link.inbox().take_open();

@@ -64,7 +64,7 @@ impl End {
             }
             lanes += 1;
             if lanes % MOST_LANES == 0 {
-                self.goes_on(deadline)?;
+                self.goes_on(deadline, self.interruption())?;
             }
         }
         Ok(())

@@ -334,7 +334,7 @@ impl End {
                 }
             }
             if lanes % MOST_LANES == 0 {
-                self.goes_on(deadline)?;
+                self.goes_on(deadline, self.interruption())?;
             }
         }
         unreachable!("a call goes on for as long as it takes")
@@ -429,7 +429,7 @@ impl End {
                 },
             }
             if lanes % MOST_LANES == 0 {
-                self.goes_on(deadline)?;
+                self.goes_on(deadline, self.interruption())?;
             }
         }
         unreachable!("a call goes on for as long as it takes")
