@@ -7,47 +7,51 @@
 //!
 //! The next wait or query finds changes that came while no thread waited.
 
-use std::collections::HashMap;
+use std::collections::{BTreeSet, HashMap};
 use std::os::fd::{BorrowedFd, OwnedFd};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::event::{EventfdFlags, epoll, eventfd};
 use rustix::time::Timespec;
 use strait::bindings::PerProcess;
-use strait::wait::{Event, Interest, Mode, WaitSet};
-use strait::{Channel, Deadline as StraitDeadline};
+use strait::wait::{Conditions, Event, Interest, Mode, Sprung, TrapId, Traps, WaitSet};
+use strait::{Channel, Deadline as StraitDeadline, Error};
 
-use crate::abi::zx_handle_t;
+use crate::abi::{zx_handle_t, zx_koid_t};
 use crate::channel;
 use crate::status::{Result, Status};
 use crate::time::Deadline;
 use crate::unpoisoned;
 use crate::waiter::Waiter;
 
-/// Time between attempts at an operation that lacked room or memory.
+/// Time between two attempts at a registration that failed for lack of a resource.
 const RETRY: Duration = Duration::from_millis(10);
 
 /// Number of the wait set in reports of epoll.
 const SET: u64 = 0;
 /// Number of the leader's eventfd in reports of epoll.
 const NUDGE: u64 = 1;
+/// Number of the traps in reports of epoll.
+const TRAPS: u64 = 2;
 /// First number of a bell in reports of epoll. A bell is a descriptor through which other processes wake this process.
-const FIRST_BELL: u64 = 2;
+const FIRST_BELL: u64 = 3;
 
 /// The objects for watching for changes in this process.
 struct Hub {
     /// The wait set of channels.
     set: WaitSet,
-    /// The epoll instance in which the leader sleeps: the wait set, `nudge` and the bells.
+    /// The traps on channels with a full queue; made for the first such channel.
+    traps: OnceLock<Traps>,
+    /// The epoll instance in which the leader sleeps: the wait set, the traps, `nudge` and the bells.
     epoll: OwnedFd,
     /// The eventfd for waking the leader.
     nudge: OwnedFd,
     /// The waiting threads, and whether there is a leader.
     turns: Mutex<Turns>,
-    /// Handles of channels that the hub could not watch, for another look soon.
-    later: Mutex<Vec<zx_handle_t>>,
+    /// The channels that the hub could not watch, for another look.
+    later: Mutex<Later>,
     /// The owners of bells, by the number of the bell.
     bells: Mutex<HashMap<u64, Weak<dyn Rung>>>,
     /// Number of the next bell.
@@ -61,6 +65,43 @@ struct Turns {
     leading: bool,
     /// The threads asleep on their own words.
     parked: Vec<Arc<Waiter>>,
+}
+
+/// The channels at which a thread looks again, because the registration with the hub failed.
+#[derive(Default)]
+struct Later {
+    /// The handles of the channels.
+    handles: BTreeSet<zx_handle_t>,
+    /// The time of the look; `None` if there are no channels.
+    due: Option<Instant>,
+}
+
+/// The events of a channel for which the hub is to look at the channel once.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Wanted {
+    /// The events of a wait set.
+    Events(Interest),
+    /// The close of the other end, although messages stay in the ring. If `room`, also room for a message.
+    Close { room: bool },
+}
+
+/// The registration of a channel with the hub.
+#[derive(Debug, Default)]
+pub(crate) struct Registration {
+    /// Whether the channel is counted in [`LISTENING`].
+    is_counted: bool,
+    /// The trap for [`Wanted::Close`]; `None` while the channel is in the wait set, or nowhere.
+    trap: Option<Trap>,
+}
+
+/// A trap on a channel with a full queue.
+#[derive(Debug)]
+struct Trap {
+    id: TrapId,
+    /// Whether the trap also waits for room for a message.
+    room: bool,
+    /// Set once the trap is used up.
+    has_sprung: Arc<AtomicBool>,
 }
 
 /// The calling thread as the leader. The drop hands over to another thread, also if the thread panics while it looks at
@@ -102,41 +143,45 @@ pub(crate) fn nudge() {
     }
 }
 
-/// Registers a channel for events of its handle, once. `was` is the present registration. The caller has the reading
-/// lock of the channel.
-pub(crate) fn listen(channel: &Channel, handle: zx_handle_t, was: Option<Interest>, interest: Interest) -> Result<()> {
-    let hub = hub()?;
-    let listens = match was {
-        Some(was) if was == interest => hub.set.modify(channel, handle.into(), interest, Mode::OneShot),
-        Some(_) => {
-            let _ = hub.set.remove(channel);
-            hub.set.add(channel, handle.into(), interest, Mode::OneShot)
-        }
-        None => {
-            LISTENING.fetch_add(1, Ordering::SeqCst);
-            let added = hub.set.add(channel, handle.into(), interest, Mode::OneShot);
-            hub.have_somebody_lead();
-            added
-        }
+/// Registers a channel for one look at its handle, at the first of the wanted events. Replaces the channel's earlier
+/// registration. `koid` is the koid of the channel's end. The caller has the reading lock of the channel.
+///
+/// If the registration fails for lack of a resource, a thread looks at the handle after [`RETRY`].
+pub(crate) fn listen(
+    channel: &Channel,
+    handle: zx_handle_t,
+    koid: zx_koid_t,
+    registration: &mut Registration,
+    wanted: Wanted,
+) {
+    let Ok(hub) = hub() else { return };
+    let is_new = !std::mem::replace(&mut registration.is_counted, true);
+    if is_new {
+        LISTENING.fetch_add(1, Ordering::SeqCst);
+    }
+    let listens = match wanted {
+        Wanted::Events(interest) => hub.listen_to_events(channel, handle, registration, interest),
+        Wanted::Close { room } => hub.listen_to_close(channel, handle, koid, registration, room),
     };
+    if is_new {
+        hub.have_somebody_lead();
+    }
     if listens.is_err() {
         hub.look_later(handle);
     }
-    Ok(())
 }
 
-/// Schedules a channel to be looked at again soon.
-pub(crate) fn look_later(handle: zx_handle_t) {
-    if let Ok(hub) = hub() {
-        hub.look_later(handle);
+/// Ends the registration of a channel; `None` for a channel that was sent away.
+pub(crate) fn listen_no_more(channel: Option<&Channel>, registration: &mut Registration) {
+    if !std::mem::take(&mut registration.is_counted) {
+        return;
     }
-}
-
-/// Unregisters a channel; `None` for a channel that was sent away.
-pub(crate) fn listen_no_more(channel: Option<&Channel>) {
     LISTENING.fetch_sub(1, Ordering::SeqCst);
-    if let (Some(hub), Some(channel)) = (HUB.get().get(), channel) {
-        let _ = hub.set.remove(channel);
+    if let Some(hub) = HUB.get().get() {
+        hub.cancel_trap(registration);
+        if let Some(channel) = channel {
+            let _ = hub.set.remove(channel);
+        }
     }
 }
 
@@ -209,6 +254,7 @@ impl Hub {
         epoll::add(&epoll, &nudge, epoll::EventData::new_u64(NUDGE), epoll::EventFlags::IN)?;
         Ok(Self {
             set,
+            traps: OnceLock::new(),
             epoll,
             nudge,
             turns: Mutex::default(),
@@ -248,11 +294,94 @@ impl Hub {
         waiter.is_fired()
     }
 
+    /// Registers a channel in the wait set, for one event.
+    fn listen_to_events(
+        &self,
+        channel: &Channel,
+        handle: zx_handle_t,
+        registration: &mut Registration,
+        interest: Interest,
+    ) -> Result<()> {
+        self.cancel_trap(registration);
+        match self.set.modify(channel, handle.into(), interest, Mode::OneShot) {
+            Err(Error::NotInSet) => self.set.add(channel, handle.into(), interest, Mode::OneShot)?,
+            modified => modified?,
+        }
+        Ok(())
+    }
+
+    /// Sets a trap for the close of a channel's other end, and for room if `room`. The trap also springs if the other
+    /// end is closed already.
+    fn listen_to_close(
+        &self,
+        channel: &Channel,
+        handle: zx_handle_t,
+        koid: zx_koid_t,
+        registration: &mut Registration,
+        room: bool,
+    ) -> Result<()> {
+        if registration.trap.as_ref().is_some_and(|trap| trap.room == room && !trap.has_sprung.load(Ordering::SeqCst)) {
+            return Ok(());
+        }
+        self.cancel_trap(registration);
+        let _ = self.set.remove(channel);
+        let conditions = Conditions::new().peer_closed();
+        let conditions = if room { conditions.room() } else { conditions };
+        let has_sprung = Arc::new(AtomicBool::new(false));
+        let springs = has_sprung.clone();
+        let id = self.traps()?.watch(channel, conditions, move |sprung| {
+            springs.store(true, Ordering::SeqCst);
+            let is_closed = matches!(sprung, Sprung::Met(status) if status.peer_closed);
+            channel::look_behind_messages(handle, koid, is_closed);
+            None
+        })?;
+        registration.trap = Some(Trap { id, room, has_sprung });
+        Ok(())
+    }
+
+    /// Removes the trap of a channel, if there is one.
+    fn cancel_trap(&self, registration: &mut Registration) {
+        if let (Some(trap), Some(traps)) = (registration.trap.take(), self.traps.get()) {
+            traps.cancel(trap.id);
+        }
+    }
+
+    /// Returns the traps; makes them at the first call.
+    fn traps(&self) -> Result<&Traps> {
+        if self.traps.get().is_none() {
+            let traps = Traps::new()?;
+            epoll::add(&self.epoll, &traps, epoll::EventData::new_u64(TRAPS), epoll::EventFlags::IN)?;
+            // If another thread was faster, its traps are used. Closing the others takes them out of epoll.
+            let _ = self.traps.set(traps);
+        }
+        Ok(self.traps.get().expect("they were set just now"))
+    }
+
     /// Schedules a channel to be looked at after [`RETRY`].
     fn look_later(&self, handle: zx_handle_t) {
-        unpoisoned(&self.later).push(handle);
-        // The leader sleeps for a shorter time from now on.
-        self.wake_leader();
+        let mut later = unpoisoned(&self.later);
+        later.handles.insert(handle);
+        if later.due.is_none() {
+            later.due = Some(Instant::now() + RETRY);
+            drop(later);
+            // The leader sleeps for a shorter time from now on.
+            self.wake_leader();
+        }
+    }
+
+    /// Returns the time until the look at the channels in `later`; `None` without such channels.
+    fn time_to_look(&self) -> Option<Duration> {
+        unpoisoned(&self.later).due.map(|due| due.saturating_duration_since(Instant::now()))
+    }
+
+    /// Looks at the channels in `later`, if it is time.
+    fn look_if_due(&self) {
+        let mut later = unpoisoned(&self.later);
+        if later.due.is_some_and(|due| due <= Instant::now()) {
+            let due = std::mem::take(&mut *later);
+            drop(later);
+            due.handles.into_iter().for_each(channel::look_at);
+        }
     }
 
     /// Wakes a thread that can lead, if there is no leader and something to watch.
@@ -284,8 +413,10 @@ impl Hub {
     /// Sleeps until something happens, at most for `limit`; then informs the owners. Only the leader consumes the
     /// wake-ups of `nudge`, which are for no other thread.
     fn attend(&self, limit: Option<Duration>, leads: bool) {
-        let later = std::mem::take(&mut *unpoisoned(&self.later));
-        let limit = if later.is_empty() { limit } else { Some(limit.map_or(RETRY, |limit| limit.min(RETRY))) };
+        let limit = match (limit, self.time_to_look()) {
+            (Some(limit), Some(look)) => Some(limit.min(look)),
+            (limit, look) => limit.or(look),
+        };
         let limit = limit.map(|limit| Timespec {
             tv_sec: limit.as_secs().try_into().unwrap_or(i64::MAX),
             tv_nsec: limit.subsec_nanos().into(),
@@ -295,6 +426,7 @@ impl Hub {
         for event in &buffer[..happened] {
             match event.data.u64() {
                 SET => self.look_at_channels(),
+                TRAPS => drop(self.traps.get().map(|traps| traps.dispatch(StraitDeadline::NOW))),
                 NUDGE if !leads => {}
                 NUDGE => {
                     let _ = rustix::io::read(&self.nudge, &mut [0u8; 8]);
@@ -307,7 +439,7 @@ impl Hub {
                 }
             }
         }
-        later.into_iter().for_each(channel::look_at);
+        self.look_if_due();
     }
 
     /// Looks at the channels for which the wait set has events.

@@ -22,7 +22,7 @@ use strait::wait::Interest;
 use strait::{Channel, Deadline as StraitDeadline, Message, Options, Outgoing};
 
 use crate::abi::*;
-use crate::hub;
+use crate::hub::{self, Registration, Wanted};
 use crate::koid;
 use crate::object::Object;
 use crate::observer::{Observer, Observers};
@@ -80,14 +80,16 @@ struct Inner {
     calls: Calls,
     /// The waits for signals of the end.
     observers: Observers,
-    /// The events of the end's registration with the hub; `None` if the end is not registered.
-    listens: Option<Interest>,
+    /// The end's registration with the hub.
+    registration: Registration,
     /// Whether the end is counted in [`PORTED`], the number of ends for which a port waits.
     ported: bool,
     /// The signals last reported to observers.
     last: zx_signals_t,
     /// Whether the other end has ever sent a change of signals. Then more changes may be behind messages.
     signalled: bool,
+    /// Whether the other end was found to be closed although messages were still in the ring.
+    is_peer_gone: bool,
     /// The status of an end to which no message will come any more.
     ended: Option<Status>,
 }
@@ -109,6 +111,13 @@ impl Inner {
     /// Returns whether the queue has reached a limit.
     fn is_full(&self) -> bool {
         self.queue.len() >= QUEUE_MESSAGES || self.queued_bytes >= QUEUE_BYTES
+    }
+
+    /// Returns whether an observer or a call waits for an event that a message in the ring, or the end of the ring, may
+    /// be.
+    fn awaits_messages(&self) -> bool {
+        let by_messages = ZX_CHANNEL_READABLE | ZX_CHANNEL_PEER_CLOSED | ZX_USER_SIGNAL_ALL;
+        self.observers.wanted() & by_messages != 0 || !self.calls.is_empty()
     }
 
     /// Returns whether reading has to look at this state, and not only at the ring.
@@ -161,6 +170,18 @@ pub(crate) fn look_at(handle: zx_handle_t) {
     if let Ok(entry) = table().get_reading(handle)
         && let Object::Channel(chan) = &entry.object
     {
+        chan.look(handle);
+    }
+}
+
+/// Looks at an end with a full queue, whose other end may be closed behind the unread messages. Does nothing if the
+/// handle does not name the end with this koid any more.
+pub(crate) fn look_behind_messages(handle: zx_handle_t, koid: zx_koid_t, is_peer_gone: bool) {
+    if let Ok(entry) = table().get_reading(handle)
+        && let Object::Channel(chan) = &entry.object
+        && chan.koid == koid
+    {
+        chan.inner().is_peer_gone |= is_peer_gone;
         chan.look(handle);
     }
 }
@@ -272,20 +293,16 @@ impl Chan {
         Ok(())
     }
 
-    /// Moves all messages from the ring into the queue, as far as there is room.
-    fn drain(&self, inner: &mut Inner) -> Result<()> {
+    /// Moves all messages from the ring into the queue, as far as there is room. Returns whether that has changed
+    /// anything: whether there was a message, or the channel has ended.
+    fn drain(&self, inner: &mut Inner) -> bool {
+        let had_ended = inner.ended.is_some();
+        let mut messages = 0;
         // Messages that change signals do not fill the queue, so a peer may send them without end.
-        for _ in 0..QUEUE_MESSAGES {
-            if inner.is_full() {
-                break;
-            }
-            match self.pull(inner) {
-                Ok(()) => {}
-                Err(Status::SHOULD_WAIT | Status::PEER_CLOSED | Status::BAD_STATE) => return Ok(()),
-                Err(error) => return Err(error),
-            }
+        while messages < QUEUE_MESSAGES && !inner.is_full() && self.pull(inner).is_ok() {
+            messages += 1;
         }
-        Ok(())
+        messages > 0 || inner.ended.is_some() != had_ended
     }
 
     /// Returns the signals of the end now, for a wait for the signals `mask`.
@@ -293,14 +310,14 @@ impl Chan {
         // The next message may be an answer, and changes of signals may be behind messages. An empty mask asks for all
         // signals.
         if !inner.calls.is_empty() || inner.signalled || mask == 0 || mask & ZX_USER_SIGNAL_ALL != 0 {
-            let _ = self.drain(inner);
+            self.drain(inner);
         }
         let is_readable = !inner.queue.is_empty() || self.has_message(inner);
         let mut signals = self.user.load(Ordering::Relaxed);
         if is_readable {
             signals |= ZX_CHANNEL_READABLE;
         }
-        if inner.ended.is_some() || self.strait().is_peer_closed() {
+        if inner.ended.is_some() || inner.is_peer_gone || self.strait().is_peer_closed() {
             signals |= ZX_CHANNEL_PEER_CLOSED;
         } else if self.strait().is_writable() {
             signals |= ZX_CHANNEL_WRITABLE;
@@ -346,9 +363,9 @@ impl Chan {
     /// Moves the messages of the ring into the queue. Returns whether the ring is empty now.
     fn is_drained(&self) -> bool {
         let inner = self.inner();
-        let drained = self.drain(inner).is_ok() && !self.strait().is_readable();
+        self.drain(inner);
         self.settle(inner);
-        drained
+        !self.strait().is_readable()
     }
 
     /// Informs observers of changed signals, and watches for more changes as long as there are observers.
@@ -360,36 +377,45 @@ impl Chan {
 
     /// Informs observers of changed signals, and registers with the hub for more changes.
     fn tell(&self, inner: &mut Inner, handle: zx_handle_t) {
-        let now = self.signals(inner, inner.observers.wanted() | ZX_CHANNEL_READABLE);
-        let before = std::mem::replace(&mut inner.last, now);
-        inner.observers.tell(before, now);
+        self.inform(inner);
+        if inner.awaits_messages() && self.drain(inner) {
+            // Registering with the hub shows only changes by messages that are still in the ring.
+            self.inform(inner);
+        }
         self.listen(inner, handle);
     }
 
+    /// Informs observers of changed signals.
+    fn inform(&self, inner: &mut Inner) {
+        let now = self.signals(inner, inner.observers.wanted() | ZX_CHANNEL_READABLE);
+        let before = std::mem::replace(&mut inner.last, now);
+        inner.observers.tell(before, now);
+    }
+
     /// Registers the end with the hub, which watches for changes by other processes, for the events awaited by
-    /// observers or calls.
+    /// observers or calls. The caller has moved the messages of the ring into the queue, if messages are awaited.
     fn listen(&self, inner: &mut Inner, handle: zx_handle_t) {
-        let wanted = inner.observers.wanted();
-        let by_messages = ZX_CHANNEL_READABLE | ZX_CHANNEL_PEER_CLOSED | ZX_USER_SIGNAL_ALL;
-        let mut readable = wanted & by_messages != 0 || !inner.calls.is_empty();
-        let writable = wanted & ZX_CHANNEL_WRITABLE != 0 && inner.last & ZX_CHANNEL_WRITABLE == 0;
+        let readable = inner.awaits_messages();
+        let writable = inner.observers.wanted() & ZX_CHANNEL_WRITABLE != 0 && inner.last & ZX_CHANNEL_WRITABLE == 0;
+        let is_full = readable && inner.is_full();
+        if is_full && inner.last & ZX_CHANNEL_PEER_CLOSED != 0 {
+            // Nothing comes any more, and the answers of the calls are not among the messages in the queue.
+            inner.calls.end(Status::PEER_CLOSED);
+            return;
+        }
         if inner.ended.is_some() {
             return;
         }
-        if readable && (self.drain(inner).is_err() || inner.is_full()) {
-            // A message stays in the ring for now, so the end is looked at again later.
-            readable = false;
-            hub::look_later(handle);
-        }
-        let interest = match (readable, writable) {
+        let wanted = match (readable, writable) {
+            // Messages stay in the ring until a thread reads from the queue, and then looks at the ring again.
+            (true, room) if is_full => Wanted::Close { room },
             (false, false) => return,
-            (true, false) => Interest::Readable,
-            (false, true) => Interest::Writable,
-            (true, true) => Interest::Both,
+            (true, false) => Wanted::Events(Interest::Readable),
+            (false, true) => Wanted::Events(Interest::Writable),
+            (true, true) => Wanted::Events(Interest::Both),
         };
-        if hub::listen(self.strait(), handle, inner.listens, interest).is_ok() {
-            inner.listens = Some(interest);
-        }
+        let Inner { registration, .. } = inner;
+        hub::listen(self.strait(), handle, self.koid, registration, wanted);
     }
 
     /// Returns the signals now. If there is an observer, and none of its signals is set, adds the observer.
@@ -408,8 +434,11 @@ impl Chan {
             if now & mask == 0 || waits_for_edge {
                 inner.last = now;
                 inner.observers.add(observer);
-                // Registering with the hub also shows changes that came meanwhile.
+                if inner.awaits_messages() {
+                    self.drain(inner);
+                }
                 self.listen(inner, handle);
+                // Registering with the hub also shows changes that came meanwhile.
                 let then = self.signals(inner, mask);
                 if then != now {
                     self.tell(inner, handle);
@@ -488,9 +517,7 @@ impl Chan {
         if std::mem::take(&mut inner.ported) {
             PORTED.fetch_sub(1, Ordering::Relaxed);
         }
-        if inner.listens.take().is_some() {
-            hub::listen_no_more(self.strait.as_ref());
-        }
+        hub::listen_no_more(self.strait.as_ref(), &mut inner.registration);
     }
 
     /// Takes the end of the Strait channel out, with the unread messages.
@@ -531,8 +558,6 @@ impl Chan {
 impl Drop for Chan {
     /// Unregisters the end from the hub, if that was not done yet.
     fn drop(&mut self) {
-        if self.inner.get_mut().listens.take().is_some() {
-            hub::listen_no_more(self.strait.as_ref());
-        }
+        hub::listen_no_more(self.strait.as_ref(), &mut self.inner.get_mut().registration);
     }
 }

@@ -202,9 +202,11 @@ impl Chan {
     #[inline(never)]
     fn read_slowly(&self, handle: zx_handle_t, options: u32, destination: &Destination<'_>) -> Result<Message> {
         let inner = self.inner();
+        let was_full = inner.is_full();
         let read = self.take_front(inner, options, destination);
-        if !inner.observers.is_empty() {
-            // A signal that is gone can come anew, and there may be room in the queue now.
+        // A signal that is gone can come anew. If the queue was full, there is room in it now for the next messages of
+        // the ring, which may be answers to calls.
+        if !inner.observers.is_empty() || (was_full && !inner.calls.is_empty()) {
             self.tell(inner, handle);
         }
         self.settle(inner);
