@@ -109,6 +109,57 @@ def test_an_end_that_was_used_moves_to_a_new_process(start):
     assert one.recv(timeout=LONG) == 10
 
 
+class Exits:
+    """Ends the process that unpickles it."""
+
+    def __reduce__(self):
+        return os._exit, (3,)
+
+
+def test_the_death_of_a_new_process_is_seen_before_it_takes_its_ends(start):
+    if start.method == "fork":
+        pytest.skip("fork pickles no arguments")
+    one, other = strait.pair()
+    two, another = mp.Pipe()
+    two.send("unread")
+    assert another.poll(LONG)
+    process = start(print, Exits(), other, another)
+    assert other.closed and another.closed
+    with pytest.raises(strait.PeerClosed):
+        one.recv(timeout=LONG)
+    with pytest.raises(EOFError):
+        two.recv()
+    process.join(LONG)
+    assert process.exitcode == 3
+
+
+def test_ends_stay_if_a_process_cannot_be_started(start):
+    if start.method == "fork":
+        pytest.skip("fork pickles no arguments")
+    one, other = strait.pair()
+    two, another = mp.Pipe()
+    one.send(1)
+    two.send(2)
+    assert another.poll(LONG)
+    with pytest.raises((AttributeError, TypeError, pickle.PicklingError)):
+        start(print, other, another, lambda: 0)
+    other.send(3)
+    assert (other.recv(timeout=LONG), another.recv(), one.recv(timeout=LONG)) == (1, 2, 3)
+    start(double_both, another, other)
+    one.send(4)
+    two.send(5)
+    assert one.recv(timeout=LONG) == 8 and two.recv() == 10
+
+
+def test_a_closed_end_is_no_argument_of_a_process(start):
+    if start.method == "fork":
+        pytest.skip("fork pickles no arguments")
+    _one, other = strait.pair()
+    other.close()
+    with pytest.raises(strait.Closed):
+        start(print, other)
+
+
 def double_both(connection, other):
     connection.send(connection.recv() * 2)
     other.send(other.recv() * 2)
