@@ -2,8 +2,8 @@
 
 use std::fmt;
 use std::marker::PhantomData;
+use std::sync::OnceLock;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::{Mutex, OnceLock, PoisonError};
 
 use strait::call::{CallEnd, Replier, Request};
 use strait::{Channel, Deadline, Message, Outgoing};
@@ -79,8 +79,8 @@ impl std::error::Error for CallError {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 ///
-/// The first call of an end first asks the other end for its types, by one more call. If the types differ, the first
-/// call fails with [`CallError::Schema`].
+/// The first call of an end first asks the other end for its types, by one more call; if several threads call at once,
+/// each thread asks. If the types differ, the call fails with [`CallError::Schema`].
 pub struct TypedCalls<Q, A, C = Postcard> {
     end: CallEnd,
     core: CallsCore<Q, A, C>,
@@ -90,8 +90,6 @@ pub struct TypedCalls<Q, A, C = Postcard> {
 pub(crate) struct CallsCore<Q, A, C> {
     /// Whether the other end has answered the first call of this end.
     greeted: AtomicBool,
-    /// Held while the first call of this end is made.
-    greeting: Mutex<()>,
     /// Whether the other end has asked for the types, and the types agree.
     met: AtomicBool,
     mismatch: OnceLock<Box<SchemaMismatch>>,
@@ -115,7 +113,6 @@ impl<Q, A, C> TypedCalls<Q, A, C> {
     pub fn from_end(end: CallEnd) -> Self {
         let core = CallsCore {
             greeted: AtomicBool::new(false),
-            greeting: Mutex::new(()),
             met: AtomicBool::new(false),
             mismatch: OnceLock::new(),
             types: PhantomData,
@@ -140,12 +137,9 @@ impl<Q, A, C> TypedCalls<Q, A, C> {
 }
 
 impl<Q, A, C: Codec<Q> + Codec<A>> TypedCalls<Q, A, C> {
-    /// Compares the types of the two ends by a call, before the first call of this end.
+    /// Compares the types of the two ends by a call, before the first call of this end. Several threads may do so at
+    /// once.
     fn greet(&self, deadline: Deadline) -> Result<(), CallError> {
-        if self.core.has_greeted()? {
-            return Ok(());
-        }
-        let _only_one = self.core.greeting.lock().unwrap_or_else(PoisonError::into_inner);
         if self.core.has_greeted()? {
             return Ok(());
         }
@@ -184,7 +178,8 @@ impl<Q, A, C: Codec<Q> + Codec<A>> CallsCore<Q, A, C> {
         })
     }
 
-    /// Answers a request that asks for the types. The other end may ask again, if its first call was cancelled.
+    /// Answers a request that asks for the types. The other end may ask again: if its first call was cancelled, or if
+    /// several threads or tasks of the other end call at once.
     fn meet(
         &self,
         channel: &Channel,

@@ -22,7 +22,8 @@ pub(crate) struct Core<S, R, C> {
     greeted: AtomicBool,
     /// Whether this end has received the peer's first message, and the types agree.
     met: AtomicBool,
-    /// Locked while this end sends its first message, so that no value overtakes the first message.
+    /// Locked while this end sends its first message into the reserved room, so that the end sends one such message.
+    /// A thread that waits for room does not hold the lock.
     greeting: Mutex<()>,
     /// The number of threads that receive while the peer's first message is still missing.
     meeting: AtomicUsize,
@@ -74,12 +75,16 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
     #[cold]
     fn send_hello(&self, channel: &Channel, deadline: Deadline) -> Result<(), SendError> {
         self.mismatch().map_err(SendError::Schema)?;
+        let hello = Hello::of::<S, R, C>().to_bytes();
+        // Threads that greet at once wait for each other's reservations, until their deadlines. The lock is held only
+        // for the send into the room, and until that send is noted.
+        let mut room = channel.reserve(hello.len(), deadline)?;
         let _only_one = self.greeting.lock().unwrap_or_else(PoisonError::into_inner);
         if self.greeted.load(Ordering::Acquire) {
             return Ok(());
         }
-        let hello = Hello::of::<S, R, C>().to_bytes();
-        channel.send_by(&hello, deadline).map_err(|failed| failed.error)?;
+        room.write_at(&hello, 0);
+        room.commit().map_err(|failed| failed.error)?;
         self.greeted.store(true, Ordering::Release);
         Ok(())
     }
