@@ -9,7 +9,7 @@ use crate::event::EventEnd;
 use crate::observer::Observer;
 use crate::port::{self, PortHandle};
 use crate::status::{Result, Status};
-use crate::table::{Entry, Taken, table};
+use crate::table::{Entry, Table, Taken, table};
 use crate::vmo::Vmo;
 
 /// An object, as held by one handle.
@@ -185,7 +185,7 @@ pub(crate) fn reduce(have: zx_rights_t, want: zx_rights_t) -> Result<zx_rights_t
 
 /// Makes another handle of an object.
 pub(crate) fn duplicate(handle: zx_handle_t, rights: zx_rights_t) -> Result<zx_handle_t> {
-    let source = table().get(handle)?;
+    let source = table().get_kept(handle, Table::get)?;
     source.need(ZX_RIGHT_DUPLICATE)?;
     let rights = reduce(source.rights, rights)?;
     let object = source.object.another()?;
@@ -221,7 +221,7 @@ pub(crate) fn replace(handle: zx_handle_t, rights: zx_rights_t) -> Result<zx_han
 
 /// Returns the information of `ZX_INFO_HANDLE_BASIC` about a handle.
 pub(crate) fn basic_info(handle: zx_handle_t) -> Result<zx_info_handle_basic_t> {
-    let entry = table().get(handle)?;
+    let entry = table().get_kept(handle, Table::get)?;
     let (koid, related_koid) = entry.object.koids();
     Ok(zx_info_handle_basic_t {
         koid,
@@ -237,14 +237,14 @@ pub(crate) fn basic_info(handle: zx_handle_t) -> Result<zx_info_handle_basic_t> 
 /// # Errors
 /// `BAD_HANDLE`; `ACCESS_DENIED` without the right to inspect the object.
 pub(crate) fn handle_count(handle: zx_handle_t) -> Result<zx_info_handle_count_t> {
-    let entry = table().get(handle)?;
+    let entry = table().get_kept(handle, Table::get)?;
     entry.need(ZX_RIGHT_INSPECT)?;
     Ok(zx_info_handle_count_t { handle_count: u32::try_from(entry.object.handles()).unwrap_or(u32::MAX) })
 }
 
 /// Changes the signals of an object.
 pub(crate) fn signal(handle: zx_handle_t, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
-    let entry = table().get_reading(handle)?;
+    let entry = table().get_kept(handle, Table::get_reading)?;
     entry.need(ZX_RIGHT_SIGNAL)?;
     match &entry.object {
         Object::Channel(channel) => channel.signal(handle, clear, set),
@@ -255,7 +255,7 @@ pub(crate) fn signal(handle: zx_handle_t, clear: zx_signals_t, set: zx_signals_t
 
 /// Changes the signals of the other end of an object.
 pub(crate) fn signal_peer(handle: zx_handle_t, clear: zx_signals_t, set: zx_signals_t) -> Result<()> {
-    let entry = table().get(handle)?;
+    let entry = table().get_kept(handle, Table::get)?;
     entry.need(ZX_RIGHT_SIGNAL_PEER)?;
     match &entry.object {
         Object::Channel(channel) => channel.signal_peer(clear, set),
@@ -270,7 +270,7 @@ pub(crate) fn signal_peer(handle: zx_handle_t, clear: zx_signals_t, set: zx_sign
 
 /// Returns the port of a handle with the given rights.
 pub(crate) fn port_of(handle: zx_handle_t, rights: zx_rights_t) -> Result<Arc<port::Port>> {
-    let entry = table().get(handle)?;
+    let entry = table().get_kept(handle, Table::get)?;
     let port = entry.object.port()?.shared();
     entry.need(rights)?;
     Ok(port)

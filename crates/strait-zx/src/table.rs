@@ -9,13 +9,16 @@
 //! bit      25  live: the entry is there
 //! bit      26  claimed: uses may be claims ([`claim`]), which are not counted
 //! bit      27  open: uses that only take the next message out of the ring may be claims too
+//! bit      28  away: the entry was taken away, and may be put back
 //! bits 32..42  generation, which is incremented when an entry is taken away
 //! ```
 //!
 //! A thread that takes an entry away clears *live*, so that no new use begins, and waits until the other uses have
-//! ended. A use must therefore be short: a use never blocks, and waits at most for the *reading* lock of another
-//! slot. *Reading* is the lock of a channel's receiving side. The additions that begin and end a use also take and
-//! release this lock. A thread with the reading lock waits for nothing.
+//! ended. A use must therefore be short: a use never blocks, and waits at most for the *reading* lock of another slot.
+//! A thread that takes entries away to send them may put them back. Another thread waits for that
+//! ([`Table::get_kept`]) before its use, unless the other thread has a use, a lock or an entry itself. *Reading* is the
+//! lock of a channel's receiving side. The additions that begin and end a use also take and release this lock. A thread
+//! with the reading lock waits for nothing.
 //!
 //! Ending claims costs a system call. So a channel's slot becomes *claimed* only after many uses. A slot becomes
 //! *open* only after many reads without another operation on its receiving side in between. Then writing and reading
@@ -46,6 +49,8 @@ const LIVE: u64 = 1 << 25;
 const CLAIMED: u64 = 1 << 26;
 /// Bit of a slot's word: uses that take the next message out of the ring may be claims.
 const OPEN: u64 = 1 << 27;
+/// Bit of a slot's word: the entry was taken away, and may be put back.
+const AWAY: u64 = 1 << 28;
 /// Position of the generation in a slot's word.
 const GENERATION_SHIFT: u32 = 32;
 /// Number of generations; the count then starts again.
@@ -289,7 +294,7 @@ impl Taken {
         // Restores the generation that is part of the handle.
         let before = slot.word.load(Ordering::Relaxed) >> GENERATION_SHIFT;
         let generation = before.wrapping_sub(1) & (GENERATIONS - 1);
-        let lift = ((generation << GENERATION_SHIFT) | LIVE).wrapping_sub(before << GENERATION_SHIFT);
+        let lift = ((generation << GENERATION_SHIFT) | LIVE).wrapping_sub((before << GENERATION_SHIFT) | AWAY);
         slot.word.fetch_add(lift, Ordering::Release);
         // The slot stays in use.
         std::mem::forget(self);
@@ -299,9 +304,11 @@ impl Taken {
 impl Drop for Taken {
     fn drop(&mut self) {
         drop(self.entry.take());
-        if TABLE.slot(self.index).is_some_and(Slot::is_elsewheres) {
+        let slot = TABLE.slot(self.index).expect("it was there");
+        if slot.is_elsewheres() {
             return;
         }
+        slot.word.fetch_and(!AWAY, Ordering::Release);
         let mut free = unpoisoned(FREE.get());
         free.queue.push_back(self.index);
         free.used -= 1;
@@ -440,6 +447,38 @@ impl Table {
         Ok(entry)
     }
 
+    /// Begins a use with `get`, a function of the table that begins a use. If another thread has taken the entry away and
+    /// may put it back, first waits until that thread has put the entry back or dropped it. The caller has no entry that was taken away, no use and no lock.
+    ///
+    /// # Errors
+    /// As `get`.
+    #[inline]
+    pub(crate) fn get_kept(&self, handle: zx_handle_t, get: impl Fn(&Self, zx_handle_t) -> Result<Use>) -> Result<Use> {
+        match get(self, handle) {
+            Err(Status::BAD_HANDLE) => self.get_returned(handle, get),
+            got => got,
+        }
+    }
+
+    #[cold]
+    fn get_returned(&self, handle: zx_handle_t, get: impl Fn(&Self, zx_handle_t) -> Result<Use>) -> Result<Use> {
+        let (slot, _, generation) = self.find(handle).ok_or(Status::BAD_HANDLE)?;
+        let away = ((generation + 1) % GENERATIONS) << GENERATION_SHIFT | AWAY;
+        let mut tries = 0;
+        loop {
+            let word = slot.word.load(Ordering::Acquire);
+            if Self::is_good(word, generation) {
+                match get(self, handle) {
+                    // The entry was taken away again.
+                    Err(Status::BAD_HANDLE) => {}
+                    got => return got,
+                }
+            } else if word & (u64::MAX << GENERATION_SHIFT | AWAY) != away || !back_off(slot, &mut tries) {
+                return Err(Status::BAD_HANDLE);
+            }
+        }
+    }
+
     /// Takes an entry away: the handle is invalid from now on. Waits until all uses have ended; the caller has none.
     ///
     /// # Errors
@@ -452,7 +491,7 @@ impl Table {
             if !Self::is_good(word, generation) {
                 return Err(Status::BAD_HANDLE);
             }
-            let without = (word & (USES | READING)) | (next << GENERATION_SHIFT);
+            let without = (word & (USES | READING)) | AWAY | (next << GENERATION_SHIFT);
             match slot.word.compare_exchange_weak(word, without, Ordering::Acquire, Ordering::Relaxed) {
                 Ok(_) => break,
                 Err(now) => word = now,

@@ -8,14 +8,14 @@ use crate::object;
 use crate::observer::{Observer, Target, next_id};
 use crate::port::Port;
 use crate::status::{Result, Status};
-use crate::table::table;
+use crate::table::{Table, table};
 use crate::time::Deadline;
 use crate::user::Out;
 use crate::waiter::Waiter;
 
 /// Returns the signals of a handle's object, for a wait for the signals `mask`.
 fn signals_of(handle: zx_handle_t, mask: zx_signals_t) -> Result<zx_signals_t> {
-    let entry = table().get_reading(handle)?;
+    let entry = table().get_kept(handle, Table::get_reading)?;
     entry.need(ZX_RIGHT_WAIT)?;
     entry.observe(handle, mask, None)
 }
@@ -27,7 +27,7 @@ fn begin(
     waiter: &Arc<Waiter>,
     item: usize,
 ) -> Result<(zx_signals_t, Option<u64>)> {
-    let entry = table().get_reading(handle)?;
+    let entry = table().get_kept(handle, Table::get_reading)?;
     entry.need(ZX_RIGHT_WAIT)?;
     let id = next_id();
     let target = Target::Thread { waiter: waiter.clone(), item };
@@ -37,7 +37,7 @@ fn begin(
 
 /// Ends a wait.
 fn end(handle: zx_handle_t, id: u64) {
-    if let Ok(entry) = table().get_reading(handle) {
+    if let Ok(entry) = table().get_kept(handle, Table::get_reading) {
         entry.forget_observer(id);
     }
 }
@@ -166,7 +166,7 @@ pub(crate) fn wait_async(
         return Err(Status::INVALID_ARGS);
     }
     let port = object::port_of(port, ZX_RIGHT_WRITE)?;
-    let entry = table().get_reading(handle)?;
+    let entry = table().get_kept(handle, Table::get_reading)?;
     entry.need(ZX_RIGHT_WAIT)?;
     let id = next_id();
     // The registration comes before the begin of the wait, since the wait may end at once.

@@ -6,7 +6,7 @@ use super::call;
 use crate::abi::*;
 use crate::object;
 use crate::status::{self, Result, Status};
-use crate::table::table;
+use crate::table::{Table, table};
 use crate::time::Deadline;
 use crate::user::{In, Out};
 use crate::wait;
@@ -123,7 +123,7 @@ pub extern "C" fn zx_object_signal_peer(handle: zx_handle_t, clear_mask: u32, se
 /// Returns `ZX_OK` if the handle is valid, otherwise `ZX_ERR_BAD_HANDLE`.
 #[unsafe(no_mangle)]
 pub extern "C" fn zx_handle_check_valid(handle: zx_handle_t) -> zx_status_t {
-    call(|| table().get(handle).map(drop))
+    call(|| table().get_kept(handle, Table::get).map(drop))
 }
 
 /// Returns whether a handle is valid (`ZX_INFO_HANDLE_VALID`), describes the object (`ZX_INFO_HANDLE_BASIC`), or counts
@@ -141,7 +141,7 @@ pub unsafe extern "C" fn zx_object_get_info(
         // SAFETY: as the caller promises.
         let counts = unsafe { [Out::new(actual_count, 1), Out::new(avail_count, 1)] };
         match topic {
-            ZX_INFO_HANDLE_VALID => table().get(handle).map(drop),
+            ZX_INFO_HANDLE_VALID => table().get_kept(handle, Table::get).map(drop),
             // SAFETY: as the caller promises.
             ZX_INFO_HANDLE_BASIC => unsafe { tell(object::basic_info(handle)?, buffer, buffer_size, counts) },
             // SAFETY: as the caller promises.

@@ -8,7 +8,7 @@ use crate::abi::*;
 use crate::event::EventEnd;
 use crate::object::{self, Object};
 use crate::status::Status;
-use crate::table::table;
+use crate::table::{Table, table};
 use crate::user::{In, Out};
 use crate::vmo::Vmo;
 
@@ -69,7 +69,7 @@ pub unsafe extern "C" fn zx_vmo_create(size: u64, options: u32, out: *mut zx_han
 
 /// Returns the VMO of a handle with the given rights.
 fn vmo_of(handle: zx_handle_t, rights: zx_rights_t) -> crate::status::Result<Arc<Vmo>> {
-    let entry = table().get(handle)?;
+    let entry = table().get_kept(handle, Table::get)?;
     let vmo = entry.object.vmo()?.clone();
     entry.need(rights)?;
     Ok(vmo)

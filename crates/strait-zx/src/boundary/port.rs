@@ -5,7 +5,7 @@ use crate::abi::*;
 use crate::object::{self, Object};
 use crate::port::PortHandle;
 use crate::status::Status;
-use crate::table::table;
+use crate::table::{Table, table};
 use crate::time::Deadline;
 use crate::user::{In, Out};
 use crate::wait;
@@ -61,7 +61,7 @@ pub unsafe extern "C" fn zx_port_wait(
 pub extern "C" fn zx_port_cancel(handle: zx_handle_t, source: zx_handle_t, key: u64) -> zx_status_t {
     call(|| {
         let port = object::port_of(handle, ZX_RIGHT_WRITE)?;
-        let entry = table().get(source)?;
+        let entry = table().get_kept(source, Table::get)?;
         entry.need(ZX_RIGHT_WAIT)?;
         drop(entry);
         wait::cancel(&port, Some(source), key)

@@ -18,7 +18,7 @@ use super::{Chan, Inner};
 use crate::abi::*;
 use crate::hub;
 use crate::status::{Result, Status};
-use crate::table::table;
+use crate::table::{Table, table};
 use crate::time::Deadline;
 use crate::user::In;
 use crate::waiter::Waiter;
@@ -224,7 +224,7 @@ enum Answer {
 
 /// Registers a call on an end, and returns its number.
 fn begin(handle: zx_handle_t) -> Result<u32> {
-    let entry = table().get_reading(handle)?;
+    let entry = table().get_kept(handle, Table::get_reading)?;
     let chan = entry.object.channel()?;
     entry.need(ZX_RIGHT_READ | ZX_RIGHT_WRITE)?;
     let txid = chan.inner().calls.begin();
@@ -234,7 +234,7 @@ fn begin(handle: zx_handle_t) -> Result<u32> {
 
 /// Removes a call from an end.
 fn forget(handle: zx_handle_t, txid: u32) {
-    if let Ok(entry) = table().get_reading(handle)
+    if let Ok(entry) = table().get_kept(handle, Table::get_reading)
         && let Ok(chan) = entry.object.channel()
     {
         let inner = chan.inner();
@@ -250,7 +250,7 @@ fn wait(handle: zx_handle_t, txid: u32, deadline: Deadline, destination: &mut De
     loop {
         let waiter = {
             // The handle is not valid if the end was closed or sent away.
-            let entry = table().get_reading(handle).map_err(|_| Status::CANCELED)?;
+            let entry = table().get_kept(handle, Table::get_reading).map_err(|_| Status::CANCELED)?;
             let chan = entry.object.channel().map_err(|_| Status::CANCELED)?;
             let inner = chan.inner();
             if let Some(outcome) = chan.look_for_answer(inner, txid, destination) {

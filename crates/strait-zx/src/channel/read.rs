@@ -6,7 +6,7 @@ use super::wire::{self, RECORD};
 use super::{Chan, Inner};
 use crate::abi::*;
 use crate::status::{Result, Status};
-use crate::table::{Entry, For, table};
+use crate::table::{Entry, For, Table, table};
 use crate::user::Out;
 use std::sync::atomic::Ordering;
 
@@ -131,7 +131,7 @@ fn read_open(entry: &Entry, options: u32, destination: &mut Destination<'_>) -> 
 /// Reads under the reading lock.
 #[inline(never)]
 fn read_counted(handle: zx_handle_t, options: u32, destination: &mut Destination<'_>) -> Result<()> {
-    let entry = table().get_to_read(handle)?;
+    let entry = table().get_kept(handle, Table::get_to_read)?;
     let chan = entry.object.channel()?;
     entry.need(ZX_RIGHT_READ)?;
     if options & !ZX_CHANNEL_READ_MAY_DISCARD != 0 {

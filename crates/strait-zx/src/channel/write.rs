@@ -13,7 +13,7 @@ use super::{Chan, wire};
 use crate::abi::*;
 use crate::object::{self, Object};
 use crate::status::{Result, Status};
-use crate::table::{Entry, For, Taken, table};
+use crate::table::{Entry, For, Table, Taken, table};
 use crate::user::{In, Out};
 
 /// Number of regions up to which all are checked before any status is returned.
@@ -173,7 +173,10 @@ impl Parcel {
     fn put_back(mut self, handle: strait::Handle) {
         wire::unpack_back(self.entry(), handle);
         if let Source::Moved(taken) = self.source {
+            let handle = taken.handle();
             taken.put_back();
+            // Looks for the events of an end that could not be told of while the handle was invalid.
+            super::look_at(handle);
         }
     }
 }
@@ -355,7 +358,7 @@ fn write_plain(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
 /// Writes a message of one slice without handles, with a counted use of the entry. Returns the koid of the other end.
 #[inline(never)]
 fn write_counted(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<zx_koid_t> {
-    let entry = table().get(handle)?;
+    let entry = table().get_kept(handle, Table::get)?;
     let related = write_bytes(&entry, bytes)?;
     entry.warm(For::Writing);
     Ok(related)
@@ -377,7 +380,7 @@ fn write_regions(handle: zx_handle_t, bytes: In<'_, u8>) -> Result<()> {
     let related = match table().glance(handle, For::Writing) {
         Some(entry) => write_regions_to(&entry, bytes)?,
         None => {
-            let entry = table().get(handle)?;
+            let entry = table().get_kept(handle, Table::get)?;
             let related = write_regions_to(&entry, bytes)?;
             entry.warm(For::Writing);
             related
@@ -451,7 +454,7 @@ fn check_write<'s, 'a>(
     if options & !ZX_CHANNEL_WRITE_USE_IOVEC != 0 {
         return Err(Status::INVALID_ARGS);
     }
-    let entry = table().get(handle)?;
+    let entry = table().get_kept(handle, Table::get)?;
     entry.object.channel()?;
     entry.need(ZX_RIGHT_WRITE)?;
     drop(entry);
@@ -471,7 +474,7 @@ pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: Ha
         let related = match table().glance(handle, For::Writing) {
             Some(entry) => send(&entry)?,
             None => {
-                let entry = table().get(handle)?;
+                let entry = table().get_kept(handle, Table::get)?;
                 let related = send(&entry)?;
                 entry.warm(For::Writing);
                 related
