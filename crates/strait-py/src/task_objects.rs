@@ -160,6 +160,8 @@ impl AsyncCaller {
     ) -> PyResult<Self> {
         let settings = connection.get().settings(py);
         let channel = connection.get().take(py)?.into_channel().ok_or_else(|| closed(py))?;
+        // An interrupter ends only waits that begin after the first call of this function.
+        let _ = channel.interrupter();
         let end = AsyncCallEnd::new(CallEnd::over(channel), &reactor.get().reactor);
         let end = end.map_err(|error| errors::raise(py, error))?;
         Ok(Self { end: Slot::new(end), waker: waker(callback), settings })
@@ -192,8 +194,24 @@ impl AsyncCaller {
         }
     }
 
-    /// Closes this end. Does nothing the second time.
+    /// Ends the waits of threads that reply to requests, until `resume`. Does nothing once this end is closed.
+    fn interrupt(&self, py: Python<'_>) {
+        if let Ok(end) = self.end.get(py) {
+            end.get_ref().channel().interrupter().interrupt();
+        }
+    }
+
+    /// Lets threads that reply to requests wait again, after the end of the interrupted waits. Does nothing once this
+    /// end is closed.
+    fn resume(&self, py: Python<'_>) {
+        if let Ok(end) = self.end.get(py) {
+            end.get_ref().channel().interrupter().resume();
+        }
+    }
+
+    /// Closes this end, and ends the waits of threads that reply to requests. Does nothing the second time.
     fn close(&self, py: Python<'_>) {
+        self.interrupt(py);
         let end = self.end.close();
         py.detach(|| drop(end));
     }

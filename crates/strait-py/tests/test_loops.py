@@ -3,6 +3,7 @@
 import gc
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -344,5 +345,156 @@ def test_a_program_is_started_in_a_loop(run):
         assert await process.wait() == 0
         with pytest.raises(FileNotFoundError):
             await aio.spawn("/nothing/is/here")
+
+    run(main)
+
+
+CONNECTS = """
+import sys, strait
+from strait import aio
+listener = strait.Listener("never-accepts")
+
+async def with_asyncio():
+    try:
+        await asyncio.wait_for(aio.connect("never-accepts"), 0.1)
+    except TimeoutError:
+        print("timed out")
+
+async def with_trio():
+    with trio.move_on_after(0.1) as scope:
+        await aio.connect("never-accepts")
+    if scope.cancelled_caught:
+        print("timed out")
+
+if sys.argv[1] == "trio":
+    import trio
+    async def several():
+        trio.to_thread.current_default_thread_limiter().total_tokens = 3
+        for _ in range(10):
+            await with_trio()
+    trio.run(several)
+else:
+    import asyncio
+    asyncio.run(with_asyncio())
+if sys.argv[2] == "late":
+    listener.accept(60)
+"""
+
+
+@pytest.mark.parametrize("then", ["end", "late"])
+@pytest.mark.parametrize("loop", ["asyncio", "trio"])
+def test_a_cancelled_connect_holds_nothing_up(python, tmp_path, loop, then):
+    tmp_path.chmod(0o700)
+    environment = {**os.environ, "STRAIT_DIR": str(tmp_path)}
+    streams = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True}
+    process = python(CONNECTS, args=[loop, then], env=environment, **streams)
+    output, errors = process.communicate(timeout=LONG)
+    assert (process.returncode, errors) == (0, "") and output.startswith("timed out\n")
+
+
+def test_a_connection_made_after_its_call_was_cancelled_is_closed(run, tmp_path):
+    async def main():
+        async with aio.Listener("late", directory=tmp_path) as listener:
+            with anyio.move_on_after(0.05) as scope:
+                await aio.connect("late", directory=tmp_path)
+            assert scope.cancelled_caught
+            accepted = await listener.accept(LONG)
+            with pytest.raises(strait.PeerClosed):
+                await accepted.recv(timeout=LONG)
+
+    run(main)
+
+
+CALLS = """
+import asyncio
+from strait import aio
+async def main():
+    callers = [aio.Caller(up.recv()) for _ in range(up.recv())]
+    calls = [caller.call(number) for caller in callers for number in range(3)]
+    for call in calls:
+        # Sends the request.
+        call.send(None)
+    os.kill(os.getpid(), signal.SIGSTOP)
+    await asyncio.sleep(3600)
+asyncio.run(main())
+"""
+
+
+async def stuck(child, count):
+    """Returns the callers of a peer that sends requests and reads no replies, and the peer's process."""
+    process, connection = child(CALLS)
+    connection.send(count)
+    callers = []
+    for _ in range(count):
+        here, there = strait.pair(queue_messages=1)
+        connection.send(there)
+        callers.append(aio.Caller(here))
+    os.waitid(os.P_PID, process.pid, os.WSTOPPED)
+    return callers, process
+
+
+async def no_threads():
+    """Waits until no thread of `strait.aio` is left."""
+    while any(thread.name == "strait-aio" for thread in threading.enumerate()):
+        await anyio.sleep(0.01)
+
+
+def test_replies_that_nobody_reads_hold_up_no_threads(run, child):
+    async def main():
+        callers, process = await stuck(child, 40)
+        handled, cancelled, closed = [], [], []
+
+        async def serve(caller):
+            try:
+                await caller.serve(handled.append)
+            except strait.Closed:
+                closed.append(caller)
+            except anyio.get_cancelled_exc_class():
+                cancelled.append(caller)
+                raise
+
+        with anyio.fail_after(LONG):
+            async with anyio.create_task_group() as tasks:
+                for caller in callers:
+                    tasks.start_soon(serve, caller)
+                # The first reply of each has room, the second one has none.
+                while len(handled) < 80:
+                    await anyio.sleep(0.01)
+                before = threading.active_count()
+                assert await anyio.to_thread.run_sync(lambda: 1) == 1
+                assert before < 100
+                for caller in callers[:20]:
+                    caller.close()
+                while len(closed) < 20:
+                    await anyio.sleep(0.01)
+                tasks.cancel_scope.cancel()
+            assert set(closed) == set(callers[:20]) and set(cancelled) == set(callers[20:])
+            # The threads end, although the peer never reads.
+            await no_threads()
+        for caller in callers:
+            caller.close()
+        process.kill()
+
+    run(main)
+
+
+def test_a_cancelled_reply_can_be_repeated(run, child):
+    async def main():
+        (caller,), process = await stuck(child, 1)
+        requests = [await caller.next_request(timeout=LONG) for _ in range(3)]
+        await requests[0].reply(0)
+        # One waits for room, another one waits for its turn.
+        for _ in range(3):
+            async with anyio.create_task_group() as tasks:
+                tasks.start_soon(requests[1].reply, 1)
+                tasks.start_soon(requests[2].reply, 2)
+                await anyio.sleep(0.05)
+                tasks.cancel_scope.cancel()
+        with anyio.fail_after(LONG):
+            await no_threads()
+            process.send_signal(signal.SIGCONT)
+            await requests[1].reply(1)
+            await requests[2].reply(2)
+        caller.close()
 
     run(main)

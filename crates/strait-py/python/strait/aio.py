@@ -33,7 +33,7 @@ from functools import partial
 from typing import Any, Self, TypeVar
 
 from . import _native
-from ._errors import Closed, PeerClosed, TimedOut, WouldBlock
+from ._errors import Closed, Interrupted, PeerClosed, TimedOut, WouldBlock
 from ._process import inherit
 
 __all__ = ["Caller", "Connection", "Consumer", "Listener", "Producer", "Request", "connect", "pair", "parent", "spawn"]
@@ -87,8 +87,50 @@ class _Loop:
         """Once the timeout has ended, raises `TimedOut` in the task, at a point where the task waits."""
         raise NotImplementedError
 
-    async def in_thread(self, call: Callable[[], T]) -> T:
-        raise NotImplementedError
+    async def in_thread(self, call: Callable[[], T], drop: Callable[[T], object]) -> T:
+        """Makes a call in a thread of its own, for which neither the loop nor the interpreter waits. If the task is
+        cancelled, calls `drop` with the late result."""
+        waiter = self.waiter()
+        done = dropped = False
+        result: list[T] = []
+        errors: list[BaseException] = []
+
+        def on_end() -> None:
+            nonlocal done
+            done = True
+            self.wake(waiter)
+            drop_late()
+
+        def drop_late() -> None:
+            if done and dropped and result:
+                drop(result.pop())
+
+        def run() -> None:
+            try:
+                result.append(call())
+            except BaseException as error:
+                errors.append(error)
+            try:
+                self.call_soon_threadsafe(on_end)
+            except RuntimeError:
+                # The loop has ended.
+                while result:
+                    drop(result.pop())
+
+        threading.Thread(target=run, name="strait-aio", daemon=True).start()
+        try:
+            await self.wait(waiter)
+        except BaseException:
+            dropped = True
+            drop_late()
+            raise
+        if errors:
+            try:
+                raise errors.pop()
+            finally:
+                # The exception has the frame of this call in its traceback.
+                errors.clear()
+        return result.pop()
 
     def may_go_on(self) -> bool:
         """Counts a call of a task. Returns `False` if other tasks are to run first."""
@@ -149,9 +191,6 @@ class _Asyncio(_Loop):
         except TimeoutError:
             raise TimedOut("the timeout ended first") from None
 
-    async def in_thread(self, call: Callable[[], T]) -> T:
-        return await self.loop.run_in_executor(None, call)
-
 
 class _Trio(_Loop):
     def __init__(self, trio: Any) -> None:
@@ -202,10 +241,6 @@ class _Trio(_Loop):
             yield
         if scope.cancelled_caught:
             raise TimedOut("the timeout ended first")
-
-    async def in_thread(self, call: Callable[[], T]) -> T:
-        done: T = await self._trio.to_thread.run_sync(call, abandon_on_cancel=True)
-        return done
 
 
 _loops: weakref.WeakKeyDictionary[Any, _Loop] = weakref.WeakKeyDictionary()
@@ -545,20 +580,24 @@ class Consumer:
 class Request:
     """A request of the other side. If the request is dropped without a reply, the caller gets `NotAnswered`."""
 
-    def __init__(self, request: _native.Request, loop: _Loop) -> None:
+    def __init__(self, request: _native.Request, replies: _Replies) -> None:
         self._request = request
-        self._loop = loop
+        self._replies = replies
 
     def value(self) -> Any:
         """Returns the object of the request. Can be called once."""
         return self._request.value()
 
     async def reply(self, obj: object) -> None:
-        """Replies with an object. If there is no room, a thread of the loop waits for room."""
-        try:
-            self._request.reply(obj, timeout=0)
-        except WouldBlock:
-            await self._loop.in_thread(partial(self._request.reply, obj))
+        """Replies with an object. If there is no room, a thread waits for room, one thread for all requests of a
+        caller. If the task is cancelled, the caller may have got the reply; otherwise the request can be answered
+        again."""
+        if not self._replies.waits:
+            try:
+                return self._request.reply(obj, timeout=0)
+            except WouldBlock:
+                pass
+        await self._replies.reply(self._request, obj)
 
     def drop(self) -> None:
         """Drops the request without a reply: the caller gets `NotAnswered`."""
@@ -570,6 +609,58 @@ class Request:
         return self._request.cancelled
 
 
+class _Replies:
+    """The replies of a caller that wait for room, one after the other."""
+
+    def __init__(self, end: _native.AsyncCaller) -> None:
+        self._end = end
+        self._waiters = _Waiters()
+        self.waits = False
+        """Whether a thread waits for room. The thread may still hold the request of a task that was cancelled."""
+
+    async def reply(self, request: _native.Request, obj: object) -> None:
+        await self._waiters.until(self._begin, None)
+        ended = False
+
+        def on_end() -> None:
+            nonlocal ended
+            ended = True
+            self._end.resume()
+            self.waits = False
+            self._waiters.wake()
+
+        def reply() -> None:
+            try:
+                request.reply(obj)
+            finally:
+                try:
+                    self._waiters.loop.call_soon_threadsafe(on_end)
+                except RuntimeError:
+                    # The loop has ended.
+                    pass
+
+        try:
+            await self._waiters.loop.in_thread(reply, lambda _: None)
+        except Interrupted:
+            raise Closed("this caller was closed") from None
+        except BaseException:
+            if not ended:
+                # Without this call the thread would wait for as long as the peer likes.
+                self._end.interrupt()
+            raise
+
+    def _begin(self) -> bool | None:
+        if self._end.closed:
+            raise Closed("this caller was closed")
+        if self.waits:
+            return None
+        self.waits = True
+        return True
+
+    def wake(self) -> None:
+        self._waiters()
+
+
 class Caller:
     """An end of a connection for calls, in the running event loop when this object is made. The end is taken out of
     `connection`, a `strait.Connection`. The other side is also a `Caller`, in a loop or not."""
@@ -578,6 +669,7 @@ class Caller:
         self._waiters = _Waiters()
         self._end = _native.AsyncCaller(connection, self._waiters.loop.reactor, self._waiters)
         self._calls: set[_Waiters] = set()
+        self._replies = _Replies(self._end)
 
     async def call(self, obj: object, *, timeout: float | None = None) -> Any:
         """Sends an object as a request, and returns the object of the reply. If the timeout ends first (`TimedOut`), or
@@ -599,7 +691,7 @@ class Caller:
 
     async def next_request(self, *, timeout: float | None = None) -> Request:
         """Returns the next request of the other side. A cancelled call loses no request."""
-        return Request(await self._waiters.until(self._end.poll_request, timeout), self._waiters.loop)
+        return Request(await self._waiters.until(self._end.poll_request, timeout), self._replies)
 
     async def serve(self, handler: Callable[[Any], Any]) -> None:
         """Calls `handler` with the object of each request, one after the other, and replies with the result, until the
@@ -621,6 +713,7 @@ class Caller:
         """Closes this end. Waiting tasks get `Closed`."""
         self._end.close()
         self._waiters()
+        self._replies.wake()
         for waiters in list(self._calls):
             waiters()
 
@@ -662,9 +755,10 @@ def pair(**options: Any) -> tuple[Connection, Connection]:
 
 
 async def connect(name: str, **keywords: Any) -> Connection:
-    """Connects to a listener. A thread of the event loop waits for the listener. The arguments are the arguments of
-    `strait.connect`."""
-    return Connection(await _running().in_thread(partial(_native.connect, name, **keywords)))
+    """Connects to a listener. A thread waits for the listener. If the task is cancelled and the listener accepts later,
+    the connection is closed at once. The arguments are the arguments of `strait.connect`."""
+    connect = partial(_native.connect, name, **keywords)
+    return Connection(await _running().in_thread(connect, _native.Connection.close))
 
 
 def parent(**options: Any) -> Connection:
