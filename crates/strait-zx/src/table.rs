@@ -16,7 +16,7 @@
 //! A thread that takes an entry away clears *live*, so that no new use begins, and waits until the other uses have
 //! ended. A use must therefore be short: a use never blocks, and waits at most for the *reading* lock of another slot.
 //! A thread that takes entries away to send them may put them back. Another thread waits for that
-//! ([`Table::get_kept`]) before its use, unless the other thread has a use, a lock or an entry itself. *Reading* is the
+//! ([`Table::get_kept`]) before its use, unless it has a use, a lock or such an entry itself. *Reading* is the
 //! lock of a channel's receiving side. The additions that begin and end a use also take and release this lock. A thread
 //! with the reading lock waits for nothing.
 //!
@@ -447,8 +447,9 @@ impl Table {
         Ok(entry)
     }
 
-    /// Begins a use with `get`, a function of the table that begins a use. If another thread has taken the entry away and
-    /// may put it back, first waits until that thread has put the entry back or dropped it. The caller has no entry that was taken away, no use and no lock.
+    /// Begins a use with `get`, a function of the table that begins a use. If another thread has taken the entry away
+    /// and may put it back, first waits until that thread has put the entry back or dropped it. The caller has no entry
+    /// that was taken away, no use and no lock.
     ///
     /// # Errors
     /// As `get`.
