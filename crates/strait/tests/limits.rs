@@ -7,7 +7,9 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::process::CommandExt as _;
+use std::path::PathBuf;
 use std::process::Stdio;
 use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -16,15 +18,17 @@ use std::time::{Duration, Instant};
 use common::{Actor, DEADLINE, alone, content_of, descriptors, file_with, mappings, parent, pattern, wait_until};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
+use strait::meet::Connector;
 use strait::pipe::DataPipe;
 use strait::quota::{BadPeer, Limits, Resource};
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, CommandExt, Deadline, Error, Handle, Options, Outgoing, SendError, Wait};
+use strait::{Channel, CommandExt, Deadline, Error, Handle, Listener, Options, Outgoing, SendError, Wait};
 
 #[test]
 fn child() {
     common::play(&[
         ("peer", peer),
+        ("client", client),
         ("raw", raw),
         ("memory waits unmapped", memory_waits_unmapped),
         ("idle ends", idle_ends),
@@ -42,6 +46,7 @@ fn child() {
         ("one message too large in a set", one_message_too_large_in_a_set),
         ("few descriptors for a while", few_descriptors_for_a_while),
         ("users", users_do_not_disturb_each_other),
+        ("users of a listener", clients_do_not_disturb_each_other),
         ("lanes", lanes_are_limited),
         ("lanes unmapped", lanes_wait_unmapped),
         ("queued", queued_messages_are_limited),
@@ -52,6 +57,7 @@ fn child() {
         ("closed without room for a ring", closed_without_room_for_a_ring),
         ("grown rings are given back", grown_rings_are_given_back),
         ("bad peer", bad_peer_is_told_once),
+        ("bad client", bad_client_is_told_once),
         ("bad peer in a wait set", bad_peer_is_told_by_a_wait_set),
         ("bad peer may drop", bad_peer_may_do_anything),
         ("refuses", refuses),
@@ -85,9 +91,82 @@ fn start() -> (Actor, Channel) {
     start_as(None)
 }
 
-/// Executes orders. An order is a message of a word for what to send, how many times, and a number of bytes or handles.
+/// The number of channels, each over a link of its own, that a process with the role `client` makes to a listener.
+const CONNECTIONS: usize = 2;
+
+/// A listener in a directory for one test. Dropping the value removes the directory.
+struct Service(Listener, PathBuf);
+
+impl Service {
+    /// Makes a listener that accepts processes of every user.
+    fn start() -> Self {
+        let directory = std::env::temp_dir().join(format!("strait-limits-{}", std::process::id()));
+        std::fs::create_dir(&directory).unwrap();
+        std::fs::set_permissions(&directory, PermissionsExt::from_mode(0o755)).unwrap();
+        let builder = Listener::builder().directory(&directory).mode(0o666).policy(|_| true);
+        Self(builder.bind("service").unwrap(), directory)
+    }
+
+    /// Starts a process that plays `client`, as user `user` if given, and returns the process with its
+    /// [`CONNECTIONS`] channels.
+    fn start_client(&self, user: Option<u32>) -> (Actor, Vec<Channel>) {
+        let server = rustix::process::geteuid().as_raw();
+        let mut command = common::command("client", &format!("{server} {}", self.0.path().display()));
+        if let Some(uid) = user {
+            command.uid(uid).gid(uid);
+        }
+        let actor = Actor(command.spawn().unwrap());
+        let channels: Vec<_> = (0..CONNECTIONS).map(|_| self.0.accept(DEADLINE).unwrap()).collect();
+        for channel in &channels {
+            assert_eq!(channel.peer().unwrap().unwrap().pid, Some(actor.pid()));
+        }
+        (actor, channels)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.1);
+    }
+}
+
+/// Connects [`CONNECTIONS`] times to a listener, given as "uid path", and executes orders from each channel. Channels
+/// with large rings have links of their own.
+fn client(argument: &str) {
+    let (server, path) = argument.split_once(' ').unwrap();
+    let connector = Connector::new().server(server.parse().unwrap()).options(Options::new().ring(1 << 16));
+    let channels: Vec<_> = (0..CONNECTIONS).map(|_| connector.connect(path, DEADLINE).unwrap()).collect();
+    std::thread::scope(|scope| {
+        for channel in &channels {
+            scope.spawn(|| execute_orders(channel));
+        }
+    });
+}
+
+/// Sends a packet that is not of the protocol over every `SOCK_SEQPACKET` socket of this process.
+fn send_nonsense_everywhere() {
+    let sockets = std::fs::read_dir("/proc/self/fd").unwrap();
+    let numbers: Vec<i32> =
+        sockets.map(|entry| entry.unwrap().file_name().into_string().unwrap().parse().unwrap()).collect();
+    for number in numbers {
+        // SAFETY: `send` and `getsockopt` on a number that names no socket fail and change nothing, and the descriptor
+        // is used during these calls only.
+        let socket = unsafe { std::os::fd::BorrowedFd::borrow_raw(number) };
+        if rustix::net::sockopt::socket_type(socket) == Ok(SocketType::SEQPACKET) {
+            // The other process may have closed this link already, because of the packet over another link.
+            let _ = rustix::net::send(socket, b"nonsense", SendFlags::NOSIGNAL);
+        }
+    }
+}
+
+/// Executes the orders of the parent process.
 fn peer(_: &str) {
-    let channel = parent();
+    execute_orders(&parent());
+}
+
+/// Executes orders from `channel`. An order is a message of a word for what to send, how many times, and a number of
+/// bytes or handles.
+fn execute_orders(channel: &Channel) {
     let (mut ends, mut producers) = (Vec::new(), Vec::new());
     while let Ok(order) = channel.recv() {
         let order = std::str::from_utf8(order.bytes()).unwrap().to_string();
@@ -98,6 +177,12 @@ fn peer(_: &str) {
         for n in 0..count {
             match what {
                 "plain" => channel.send(&pattern(n as u64, size)).unwrap(),
+                "nonsense" => {
+                    send_nonsense_everywhere();
+                    // Waits until the other process closes the channel.
+                    assert!(channel.recv().is_err());
+                    return;
+                }
                 "sealed" => {
                     let mut room = channel.reserve_sealed(size).unwrap();
                     room.bytes().copy_from_slice(&pattern(n as u64, size));
@@ -581,15 +666,18 @@ fn processes_of_a_user_leave_something_for_the_next_and_all_of_it_for_other_user
     alone("users", "");
 }
 
+/// Orders a peer to send 24 messages with a descriptor each, and waits until each of them was received or refused.
+/// Returns the number of descriptors that this process holds for the peer then.
+fn fill(channel: &Channel) -> u64 {
+    let level = |usage: &strait::quota::Usage| usage.peer(Resource::Descriptors);
+    let sum = |usage: &strait::quota::Usage| level(usage).held + level(usage).reached;
+    let before = channel.peer_usage().unwrap().map_or(0, |usage| sum(&usage));
+    order_and_settle(channel, "handles 24 1", |usage| sum(usage) == before + 24);
+    level(&channel.peer_usage().unwrap().unwrap()).held
+}
+
 fn users_do_not_disturb_each_other(_: &str) {
     strait::quota::set_limits(Limits::new().user(Resource::Descriptors, 24));
-    let fill = |channel: &Channel| {
-        order_and_settle(channel, "handles 24 1", |usage| {
-            let level = usage.peer(Resource::Descriptors);
-            level.held + level.reached == 24
-        });
-        channel.peer_usage().unwrap().unwrap().peer(Resource::Descriptors).held
-    };
     let (_one, first) = start();
     assert_eq!(fill(&first), 12);
     let (_two, second) = start();
@@ -607,6 +695,36 @@ fn users_do_not_disturb_each_other(_: &str) {
     let (_four, stranger) = start_as(Some(65534));
     assert_eq!(fill(&stranger), 12);
     let usage = stranger.peer_usage().unwrap().unwrap();
+    assert_eq!((usage.processes(), usage.uid()), (1, Some(65534)));
+    assert_eq!(usage.user(Resource::Descriptors).held, 12);
+}
+
+/// Shows that all channels of a process that has connected to a listener use one account, and that the processes of a
+/// user share the user's limit.
+#[test]
+fn connections_of_a_process_to_a_listener_share_its_limits_and_those_of_its_user() {
+    alone("users of a listener", "");
+}
+
+fn clients_do_not_disturb_each_other(_: &str) {
+    strait::quota::set_limits(Limits::new().user(Resource::Descriptors, 24));
+    let service = Service::start();
+    let (_one, first) = service.start_client(None);
+    assert_eq!(first.iter().map(fill).collect::<Vec<_>>(), [12, 12]);
+    let (_two, second) = service.start_client(None);
+    assert_eq!(second.iter().map(fill).collect::<Vec<_>>(), [4, 4]);
+    for channel in first.iter().chain(&second) {
+        let usage = channel.peer_usage().unwrap().unwrap();
+        assert_eq!(usage.user(Resource::Descriptors).held, 16);
+        assert_eq!((usage.processes(), usage.uid()), (2, Some(rustix::process::geteuid().as_raw())));
+    }
+    if !rustix::process::geteuid().is_root() {
+        println!("not root, so there is no other user to try it with");
+        return;
+    }
+    let (_three, stranger) = service.start_client(Some(65534));
+    assert_eq!(stranger.iter().map(fill).collect::<Vec<_>>(), [12, 12]);
+    let usage = stranger[0].peer_usage().unwrap().unwrap();
     assert_eq!((usage.processes(), usage.uid()), (1, Some(65534)));
     assert_eq!(usage.user(Resource::Descriptors).held, 12);
 }
@@ -864,6 +982,26 @@ fn bad_peer_is_told_once(_: &str) {
         assert!(bad.link_lost && bad.reason == "an invalid packet");
         assert!(bad.to_string().starts_with("bad peer: an invalid packet (process "));
     }
+}
+
+/// Shows that a bad peer that has connected to a listener is reported once for all links, with its process.
+#[test]
+fn a_bad_peer_that_has_connected_is_told_once_for_all_its_links() {
+    alone("bad client", "");
+}
+
+fn bad_client_is_told_once(_: &str) {
+    let told = listen();
+    let service = Service::start();
+    let (_good, others) = service.start_client(None);
+    let (bad, channels) = service.start_client(None);
+    order(&channels[0], "nonsense 1 0");
+    for channel in &channels {
+        assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), NONSENSE);
+    }
+    others.iter().for_each(assert_works);
+    let told = told.lock().unwrap();
+    assert_eq!(told.iter().map(|bad| bad.peer.and_then(|peer| peer.pid)).collect::<Vec<_>>(), [Some(bad.pid())]);
 }
 
 /// Shows that a wait in a wait set detects and reports a bad peer, although no thread receives from the peer.

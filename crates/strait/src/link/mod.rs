@@ -132,6 +132,7 @@ impl Link {
         directory: Arc<dyn Directory>,
     ) -> Result<InUse, Error> {
         let link = Self::over(socket, memory_limit, directory)?;
+        link.ledger.belongs_to(peer);
         let socket = link.io.socket().expect("it is over one");
         credentials::ask(socket, false)?;
         let inode = credentials::inode_of_connector(socket, peer);
