@@ -5,6 +5,7 @@ import os
 import random
 import re
 import resource
+import subprocess
 import weakref
 
 import pytest
@@ -666,3 +667,69 @@ def test_a_hostile_table_is_validated(pair):
         except strait.Malformed:
             continue
         received.to_pydict()
+
+
+def compressed(pa):
+    """Returns streams whose compressed buffers are much larger than they are: of a batch, and of a dictionary."""
+    for codec in ("zstd", "lz4"):
+        options = pa.ipc.IpcWriteOptions(compression=codec)
+        zeros = pa.array(np.zeros(1 << 26, "u1"))
+        words = pa.DictionaryArray.from_arrays(pa.array([0], "i8"), pa.array(["a" * (1 << 26)]))
+        for table in pa.table({"a": zeros}), pa.table({"a": [[1]], "b": words}):
+            sink = pa.BufferOutputStream()
+            with pa.ipc.new_stream(sink, table.schema, options=options) as writer:
+                writer.write_table(table)
+            yield sink.getvalue().to_pybytes()
+    # What Arrow wrote before version 5 of its metadata.
+    sink, batch = pa.BufferOutputStream(), pa.record_batch({"a": [1, 2, 3]})
+    options = pa.ipc.IpcWriteOptions(metadata_version=pa.ipc.MetadataVersion.V4)
+    with pa.ipc.new_stream(sink, batch.schema, options=options) as writer:
+        writer.write_batch(batch, custom_metadata={"ARROW:experimental_compression": "zstd"})
+    yield sink.getvalue().to_pybytes()
+
+
+@pytest.mark.parametrize("origin", ["arrow.table", "arrow.batch"])
+def test_a_compressed_table_is_refused(pair, origin):
+    pa = pytest.importorskip("pyarrow")
+    one, other = pair
+    for stream in compressed(pa):
+        assert len(stream) < 1 << 20
+        one.send(strait.Unknown(2, strait.dumps(["|u1", [len(stream)], "C", stream, origin])))
+        with pytest.raises(strait.Malformed) as refused:
+            other.recv(timeout=LONG)
+        assert "compressed" in str(refused.value.__cause__)
+    one.send("works")
+    assert other.recv(timeout=LONG) == "works"
+
+
+def test_a_compressed_table_does_not_fill_the_memory(python):
+    pytest.importorskip("pyarrow")
+    program = """
+import resource, sys
+import numpy, pyarrow as pa, strait
+table = pa.table({"a": numpy.zeros(1 << 30, "u1")})
+sink = pa.BufferOutputStream()
+with pa.ipc.new_stream(sink, table.schema, options=pa.ipc.IpcWriteOptions(compression="zstd")) as writer:
+    writer.write_table(table)
+del table, writer
+stream = sink.getvalue().to_pybytes()
+in_use = int(open("/proc/self/statm").read().split()[0]) * resource.getpagesize()
+resource.setrlimit(resource.RLIMIT_AS, (in_use + (512 << 20), resource.RLIM_INFINITY))
+try:
+    strait.loads(strait.dumps(strait.Unknown(2, strait.dumps(["|u1", [len(stream)], "C", stream, "arrow.table"]))))
+except strait.Malformed:
+    pass
+else:
+    raise SystemExit("not malformed")
+"""
+    process = python(program, stderr=subprocess.PIPE, text=True)
+    _, errors = process.communicate(timeout=LONG)
+    assert process.returncode == 0, errors
+
+
+def test_a_trusted_peer_may_send_a_compressed_table():
+    pa = pytest.importorskip("pyarrow")
+    one, other = strait.pair(trust=True)
+    stream = next(compressed(pa))
+    one.send(strait.Unknown(2, strait.dumps(["|u1", [len(stream)], "C", stream, "arrow.table"])))
+    assert other.recv(timeout=LONG).num_rows == 1 << 26

@@ -6,6 +6,7 @@ import functools
 import importlib
 import math
 import os
+import struct
 import sys
 import weakref
 from dataclasses import dataclass
@@ -501,13 +502,18 @@ def _of_memory(numpy: Any, dtype: str, shape: tuple[int, ...], order: str, memor
 
 def _table(dtype: str, shape: tuple[int, ...], memory: Any, origin: str, trust: bool) -> Any:
     """Reads a table from a stream of Arrow's IPC format, without a copy of the columns. Returns `None` where Arrow is
-    not installed."""
+    not installed. If the peer is not trusted, refuses a stream with compressed columns: their size is not limited by
+    the size of the stream."""
     arrow = _imported("pyarrow")
     if arrow is None:
         return None
     if dtype != "|u1" or len(shape) != 1 or math.prod(shape) == 0 or origin not in ("arrow.table", "arrow.batch"):
         raise ValueError("a table is no stream of bytes")
     try:
+        if not trust:
+            for message in arrow.ipc.MessageReader.open_stream(arrow.py_buffer(memory)):
+                if _is_compressed(bytes(message.metadata)):
+                    raise ValueError("a table is compressed, so it could have any size")
         with arrow.ipc.open_stream(arrow.py_buffer(memory)) as reader:
             if origin == "arrow.table":
                 table = reader.read_all()
@@ -516,6 +522,50 @@ def _table(dtype: str, shape: tuple[int, ...], memory: Any, origin: str, trust: 
         if not trust:
             # The offsets of columns are used without a look at each.
             table.validate(full=True)
-    except (arrow.ArrowException, OSError, StopIteration) as error:
+    except (arrow.ArrowException, OSError, StopIteration, struct.error, IndexError) as error:
         raise ValueError(f"a table that Arrow refuses: {error}") from None
     return table
+
+
+def _is_compressed(metadata: bytes) -> bool:
+    """Returns whether the metadata of a message of Arrow's IPC format, which Arrow has verified, say that the buffers
+    of the message are compressed. The numbers of the fields are the numbers of Arrow's files Message.fbs and
+    Schema.fbs."""
+    if b"ARROW:experimental_compression" in metadata:
+        # The mark of compression before version 5 of the metadata.
+        return True
+
+    def field(table: int, number: int) -> int:
+        """Returns the place of a field of a table, or 0 if the table has no such field."""
+        fields = table - _number("<i", metadata, table)
+        at = 4 + 2 * number
+        if at + 2 > _number("<H", metadata, fields):
+            return 0
+        offset = _number("<H", metadata, fields + at)
+        return table + offset if offset else 0
+
+    def table_at(place: int) -> int:
+        return place + _number("<I", metadata, place)
+
+    message = table_at(0)
+    kind, header = field(message, 1), field(message, 2)
+    if not kind or not header:
+        return False
+    dictionary, batch = 2, 3
+    number = metadata[kind]
+    if number not in (dictionary, batch):
+        return False
+    of_batch = table_at(header)
+    if number == dictionary:
+        data = field(of_batch, 1)
+        if not data:
+            return False
+        of_batch = table_at(data)
+    return field(of_batch, 3) != 0
+
+
+def _number(kind: str, data: bytes, at: int) -> int:
+    if at < 0:
+        raise ValueError("an offset is beyond the metadata of a table")
+    number: int = struct.unpack_from(kind, data, at)[0]
+    return number

@@ -312,7 +312,12 @@ impl<'py, 'a, 'v> Decoder<'py, 'a, 'v> {
         made.map_err(|error| {
             let is_value =
                 error.is_instance_of::<PyValueError>(self.py) || error.is_instance_of::<PyTypeError>(self.py);
-            if is_value { self.malformed("an array has a type, an order or values that do not exist") } else { error }
+            if !is_value {
+                return error;
+            }
+            let malformed = self.malformed("an array has a type, an order or values that do not exist");
+            malformed.set_cause(self.py, Some(error));
+            malformed
         })
     }
 
