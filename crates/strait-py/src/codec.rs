@@ -25,6 +25,10 @@ pub(crate) use source::{Source, Viewed};
 /// The greatest depth of lists, dictionaries and sets in each other.
 const MAX_DEPTH: usize = 64;
 
+/// The maximum number of MessagePack arrays, maps and extension objects in a message. A byte of the message can stand
+/// for some 80 bytes of such objects.
+const MAX_CONTAINERS: u32 = 1 << 22;
+
 /// The maximum number of arrays of a message in separate regions. Further arrays are in the bytes of the message.
 pub(crate) const MAX_REGIONS: usize = 32;
 

@@ -127,6 +127,26 @@ print(resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before)
     assert int(done.stdout) < 8192
 
 
+MOST = 1 << 22
+
+
+@pytest.mark.parametrize("item", [b"\x80", b"\x90", b"\xd4\x04a"])
+def test_a_message_of_too_many_containers_is_refused(item):
+    with pytest.raises(strait.Malformed, match="too many"):
+        strait.loads(b"\xdd" + struct.pack(">I", MOST) + item * MOST)
+
+
+def test_many_containers_travel(pair):
+    one, other = pair
+    most = [[]] * (MOST - 1)
+    # These have three, two, one and one, and the list is one more.
+    others = [numpy.zeros(3), {1, 2}, strait.File(0), 1 << 70]
+    with pytest.raises(strait.NotPlain, match="several messages"):
+        one.send([*others, *most[6:]])
+    one.send([*others, *most[7:]])
+    assert len(other.recv(timeout=LONG)) == 4 + MOST - 8
+
+
 COLLIDING = """
 import struct, sys, time, strait
 BIG = 2**61 - 1

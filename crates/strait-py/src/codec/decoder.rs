@@ -9,7 +9,7 @@ use strait::Handle;
 
 use super::keys::{Insertions, Pairs};
 use super::source::{Source, Span};
-use super::{MAX_DEPTH, array, extension};
+use super::{MAX_CONTAINERS, MAX_DEPTH, array, extension};
 use crate::buffers;
 use crate::memory::Memory;
 use crate::{errors, handles};
@@ -19,7 +19,7 @@ use crate::{errors, handles};
 pub(crate) fn decode(py: Python<'_>, source: Source<'_, '_>, handles: Vec<Handle>, mode: Mode) -> PyResult<Py<PyAny>> {
     let handles = handles.into_iter().map(Some).collect();
     let insertions = Insertions::default();
-    let mut decoder = Decoder { py, source, handles, mode, in_array: false, of_array: None, insertions };
+    let mut decoder = Decoder { py, source, handles, mode, in_array: false, of_array: None, containers: 0, insertions };
     let object = decoder.value(0, Place::Value)?;
     if decoder.source.remaining() > 0 {
         return Err(decoder.malformed("more bytes follow the object"));
@@ -62,6 +62,8 @@ struct Decoder<'py, 'a, 'v> {
     in_array: bool,
     /// The many bytes of the array, shown as `...`.
     of_array: Option<Span<'a, 'v>>,
+    /// The number of MessagePack arrays, maps and extension objects so far.
+    containers: u32,
     /// The time taken by the insertion of keys into dictionaries and sets.
     insertions: Insertions,
 }
@@ -142,7 +144,17 @@ impl<'py, 'a, 'v> Decoder<'py, 'a, 'v> {
         }
     }
 
+    /// Counts an array, a map or an extension object.
+    fn count(&mut self) -> PyResult<()> {
+        self.containers += 1;
+        if self.containers > MAX_CONTAINERS {
+            return Err(self.malformed("it has too many lists, dictionaries and objects of extension types"));
+        }
+        Ok(())
+    }
+
     fn container(&mut self, marker: Marker, depth: usize, place: Place) -> PyResult<Bound<'py, PyAny>> {
+        self.count()?;
         if depth > MAX_DEPTH {
             return Err(self.malformed("it is nested too deeply"));
         }
@@ -237,6 +249,7 @@ impl<'py, 'a, 'v> Decoder<'py, 'a, 'v> {
     }
 
     fn extension(&mut self, len: usize, depth: usize) -> PyResult<Bound<'py, PyAny>> {
+        self.count()?;
         let code = self.take(1)?[0] as i8;
         match code {
             extension::ARRAY => return self.numbers(len, depth),

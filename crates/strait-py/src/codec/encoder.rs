@@ -9,7 +9,7 @@ use pyo3::types::{
 };
 use rmp::encode as write;
 
-use super::{MAX_DEPTH, extension};
+use super::{MAX_CONTAINERS, MAX_DEPTH, extension};
 use crate::handles::Carrier;
 use crate::region::Region;
 use crate::{buffers, errors};
@@ -28,6 +28,7 @@ pub(crate) fn encode(object: &Bound<'_, PyAny>, regions: usize, limit: usize) ->
         apart: Vec::new(),
         total: 0,
         nested: false,
+        containers: 0,
     };
     match encoder.value(object, 0) {
         Ok(()) => {
@@ -148,6 +149,8 @@ struct Encoder {
     total: usize,
     /// Whether `bytes` is a part of the message whose place is not known yet. Then all bytes are copied.
     nested: bool,
+    /// The number of MessagePack arrays, maps and extension objects so far.
+    containers: u32,
 }
 
 impl Encoder {
@@ -183,6 +186,18 @@ impl Encoder {
         } else {
             self.other(object)
         }
+    }
+
+    /// Counts arrays, maps and extension objects. The receiver would refuse a message with too many.
+    fn count(&mut self, more: u32) -> Result<(), Failed> {
+        self.containers += more;
+        if self.containers > MAX_CONTAINERS {
+            let why = format!(
+                "more than {MAX_CONTAINERS} lists, dictionaries and objects of extension types: send several messages"
+            );
+            return Err(Failed::because(why));
+        }
+        Ok(())
     }
 
     /// Appends what `write` writes; writing to memory does not fail.
@@ -226,6 +241,7 @@ impl Encoder {
     }
 
     fn items(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> Result<(), Failed> {
+        self.count(1)?;
         // A copy: code of the program may run meanwhile and change the list.
         let items: Vec<_> = object.try_iter()?.collect::<PyResult<_>>()?;
         let count = length(items.len())?;
@@ -237,6 +253,7 @@ impl Encoder {
     }
 
     fn dictionary(&mut self, value: &Bound<'_, PyDict>, depth: usize) -> Result<(), Failed> {
+        self.count(1)?;
         let items: Vec<_> = value.iter().collect();
         let count = length(items.len())?;
         self.write(|bytes| write::write_map_len(bytes, count))?;
@@ -259,6 +276,7 @@ impl Encoder {
     }
 
     fn extension(&mut self, code: i8, payload: &[u8]) -> Result<(), Failed> {
+        self.count(1)?;
         let len = length(payload.len())?;
         self.write(|bytes| write::write_ext_meta(bytes, len, code))?;
         self.bytes.extend_from_slice(payload);
@@ -352,6 +370,7 @@ impl Encoder {
         if self.nested {
             self.bytes.reserve(len + 256);
         }
+        self.count(1)?;
         self.write(|bytes| write::write_ext_meta(bytes, u32::MAX, extension::ARRAY).map(drop))?;
         self.parts(parts)?;
         let payload = length(self.bytes.len() - begin.0 - HEAD + self.total - begin.1)?;
@@ -388,6 +407,8 @@ impl Encoder {
         let parts: (String, Vec<u64>, String, Bound<'_, PyAny>, u64, bool, String) = parts.extract()?;
         let (dtype, shape, order, data, offset, copied, origin) = parts;
         self.copied += u64::from(copied);
+        // The parts, their shape, and the place in a region.
+        self.count(if data.is_instance_of::<Region>() { 3 } else { 2 })?;
         self.write(|bytes| write::write_array_len(bytes, if origin.is_empty() { 4 } else { 5 }))?;
         self.write(|bytes| write::write_str(bytes, &dtype))?;
         let count = length(shape.len())?;
