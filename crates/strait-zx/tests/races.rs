@@ -7,6 +7,7 @@ mod rig;
 
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::thread::scope;
+use std::time::{Duration, Instant};
 
 use rig::*;
 use strait_zx::abi::*;
@@ -329,6 +330,35 @@ fn calls_ports_and_closing() {
             assert_eq!(waits.join().unwrap(), ZX_OK);
         });
         assert_eq!(close(port), ZX_OK);
+    }
+}
+
+/// Shows that a call ends soon after the other end is closed, also if that happens while the call is about to sleep.
+#[test]
+fn closing_while_a_call_falls_asleep() {
+    for round in 0..ROUNDS as u32 * 10 {
+        let (a, b) = channel();
+        scope(|scope| {
+            let calls = scope.spawn(|| {
+                let called = call(a, b"....", &[]).status;
+                (called, Instant::now())
+            });
+            while read(b).status != ZX_OK {
+                std::hint::spin_loop();
+            }
+            // A call spins for some time before it sleeps.
+            let begin = Instant::now();
+            while begin.elapsed() < Duration::from_nanos(u64::from(round) % 1000 * 500) {
+                std::hint::spin_loop();
+            }
+            let closed = Instant::now();
+            assert_eq!(close(b), ZX_OK);
+            let (called, ended) = calls.join().unwrap();
+            assert_eq!(called, ZX_ERR_PEER_CLOSED);
+            let late = ended.saturating_duration_since(closed);
+            assert!(late < Duration::from_secs(SECONDS as u64 / 2), "the call ended after {late:?}");
+        });
+        assert_eq!(close(a), ZX_OK);
     }
 }
 

@@ -108,6 +108,12 @@ impl Inner {
         Some(message)
     }
 
+    /// Notes that no message will come any more, and ends all calls with the given status.
+    fn end(&mut self, status: Status) {
+        self.ended = Some(status);
+        self.calls.end(status);
+    }
+
     /// Returns whether the queue has reached a limit.
     fn is_full(&self) -> bool {
         self.queue.len() >= QUEUE_MESSAGES || self.queued_bytes >= QUEUE_BYTES
@@ -266,8 +272,7 @@ impl Chan {
             Err(error) => {
                 let status = Status::from(error);
                 if status == Status::PEER_CLOSED || status == Status::BAD_STATE {
-                    inner.ended = Some(status);
-                    inner.calls.end(status);
+                    inner.end(status);
                 }
                 return Err(status);
             }
@@ -284,8 +289,7 @@ impl Chan {
             inner.signalled = true;
             self.change_user(clear, set);
         } else if !wire::is_valid(&message) {
-            inner.ended = Some(Status::PEER_CLOSED);
-            inner.calls.end(Status::PEER_CLOSED);
+            inner.end(Status::PEER_CLOSED);
             return Err(Status::PEER_CLOSED);
         } else if let Some(message) = inner.calls.route(message) {
             inner.push(message);
@@ -342,14 +346,14 @@ impl Chan {
                 Err(error) => {
                     let status = Status::from(error);
                     if status == Status::PEER_CLOSED {
-                        inner.ended = Some(status);
+                        inner.end(status);
                     }
                     return false;
                 }
                 Ok(mut received) => {
                     // A message of no bytes has no handles, since each would have a record.
                     if !matches!(received.take_handles().as_deref(), Ok([])) {
-                        inner.ended = Some(Status::PEER_CLOSED);
+                        inner.end(Status::PEER_CLOSED);
                         return false;
                     }
                     inner.push(Message::new());
