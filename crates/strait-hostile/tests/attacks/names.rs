@@ -1,21 +1,27 @@
 //! Attacks on names and invitations: files in the place of a name, connecting processes, their identities and their
 //! number.
 
-use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::net::TcpStream;
+use std::os::fd::{AsFd, AsRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicI32, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use strait::meet::Connector;
-use strait::{Channel, Error, Listener, Options, Peer};
+use strait::meet::{Connector, Invitation, ListenerBuilder, Refusal};
+use strait::{Channel, Error, Listener, Options, Outgoing, Peer};
 use strait_hostile::wire::{self, kind};
 use strait_hostile::{Packet, RawPeer, handshake};
 
 use crate::common::*;
+use crate::descriptors::slow_to_close;
+
+/// The socket option by which a socket refuses descriptors (Linux 6.16), which older headers lack.
+const SO_PASSRIGHTS: i32 = 83;
 
 /// A directory for one test alone.
 struct Directory(PathBuf);
@@ -339,6 +345,132 @@ attack! {
         assert_eq!((peer.pid, peer.uid), (Some(child.id()), rustix::process::geteuid().as_raw()));
         child.kill().unwrap();
         child.wait().unwrap();
+    }
+}
+
+/// Returns a listener over a socket of the kind that a service manager makes, and a copy of the socket. The socket
+/// passes descriptors, as a socket of another process may.
+fn activate(directory: &Directory, builder: ListenerBuilder) -> (Listener, OwnedFd) {
+    /// The lowest number for a passed socket, higher than the open descriptors of this process.
+    const LOWEST: i32 = 750;
+    /// The number of the first descriptor that a service manager passes to a process.
+    const FIRST: i32 = 3;
+    static PASSED: AtomicI32 = AtomicI32::new(0);
+    let socket = seqpacket();
+    let lowest = LOWEST + PASSED.fetch_add(1, Ordering::Relaxed);
+    rustix::net::bind(&socket, &SocketAddrUnix::new(directory.at(&format!("activated-{lowest}"))).unwrap()).unwrap();
+    rustix::net::listen(&socket, 64).unwrap();
+    let passed = rustix::io::fcntl_dupfd_cloexec(&socket, lowest).unwrap().into_raw_fd();
+    let before = passed - FIRST;
+    // SAFETY: no other thread of this process reads or changes the environment.
+    unsafe {
+        std::env::set_var("LISTEN_PID", std::process::id().to_string());
+        std::env::set_var("LISTEN_FDS", (before + 1).to_string());
+        std::env::set_var("LISTEN_FDNAMES", format!("{}this", "other:".repeat(before as usize)));
+    }
+    (builder.activated(Some("this")).unwrap(), socket)
+}
+
+/// Has the kernel pass descriptors to `socket` and to sockets that `socket` accepts, as every kernel before 6.16 does.
+fn pass_descriptors(socket: &OwnedFd) {
+    let on: i32 = 1;
+    // SAFETY: the pointer is to a local variable of the size given. Older kernels do not know the option.
+    unsafe {
+        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const on).cast(), 4);
+    }
+}
+
+/// Connects and sends a connect request with `token`, and then a packet with a descriptor that is slow to close.
+/// Returns the socket and the peer of the slow connection.
+fn call_with_something_slow(path: &Path, token: u128) -> (OwnedFd, TcpStream) {
+    let socket = call(path);
+    wire::send(&socket, &handshake::announce(0).to_bytes(), &[]).unwrap();
+    wire::send(&socket, &connect(token).to_bytes(), &[]).unwrap();
+    let (slow, server) = slow_to_close();
+    assert!(wire::send(&socket, &Packet::wake().to_bytes(), &[slow.as_fd()]).unwrap());
+    (socket, server)
+}
+
+/// Returns the token of an invitation.
+fn token_of(invitation: &Invitation) -> u128 {
+    let mut line = Vec::new();
+    invitation.tell(&mut line).unwrap();
+    let line = String::from_utf8(line).unwrap();
+    u128::from_str_radix(line.split_whitespace().find(|word| word.len() == 32).unwrap(), 16).unwrap()
+}
+
+attack! {
+    /// Behind a connect request there is a packet with a slow descriptor, which is closed with the socket. The request
+    /// is refused, or nobody accepts the process any more.
+    a10_requests_with_something_slow_behind_them {
+        let directory = Directory::new();
+        let bystander = Bystander::new();
+        let before = Census::take();
+        let handle = |listener: &Listener| {
+            let accepted = in_time("accepting", || listener.accept(Duration::from_millis(5)));
+            assert_eq!(accepted.unwrap_err().error, Error::TimedOut);
+        };
+        let refusals: Arc<Mutex<Vec<Error>>> = Arc::default();
+        let listen = |builder: ListenerBuilder| {
+            let refusals = refusals.clone();
+            let builder = builder.on_refused(move |refused| refusals.lock().unwrap().push(refused.why));
+            let (listener, copy) = activate(&directory, builder);
+            pass_descriptors(&copy);
+            listener
+        };
+        let refuses = listen(Listener::builder().policy(|_| false));
+        let caller = call_with_something_slow(refuses.path(), 0);
+        handle(&refuses);
+        drop((caller, refuses));
+
+        let invites = listen(Listener::builder());
+        let unknown = call_with_something_slow(invites.path(), 1);
+        handle(&invites);
+        assert_eq!(*refusals.lock().unwrap(), [Error::Refused(Refusal::Policy), Error::Refused(Refusal::Token)]);
+        let invitation = invites.invite(SOON).unwrap();
+        let invited = call_with_something_slow(invites.path(), token_of(&invitation));
+        handle(&invites);
+        in_time("dropping the invitation", || drop(invitation));
+
+        let invitation = invites.invite(SOON).unwrap();
+        let admitted = call_with_something_slow(invites.path(), 0);
+        let accepted = in_time("accepting", || invitation.accept(Duration::from_millis(5)));
+        assert_eq!(accepted.unwrap_err().error, Error::TimedOut);
+        drop(invitation);
+        in_time("dropping the listener", || drop(invites));
+        drop((unknown, invited, admitted));
+        bystander.assert_undisturbed();
+        before.assert_unchanged();
+    }
+}
+
+attack! {
+    /// A process sends descriptors before it is accepted, to a listener over a socket that another process made. From
+    /// Linux 6.16 the kernel refuses these descriptors.
+    a10_descriptors_for_a_listener_that_a_service_manager_made {
+        let directory = Directory::new();
+        let (listener, copy) = activate(&directory, Listener::builder());
+        let mut on: i32 = -1;
+        let mut len = 4;
+        // SAFETY: the pointers are to local variables of the sizes given.
+        let known = unsafe {
+            libc::getsockopt(copy.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw mut on).cast(), &raw mut len)
+        };
+        if known != 0 {
+            return eprintln!("this kernel passes descriptors to every socket");
+        }
+        let spare = file_with(b"x");
+        let refused = wire::send(call(listener.path()), &handshake::announce(0).to_bytes(), &[spare.as_fd()]);
+        assert_eq!(refused.unwrap_err().raw_os_error(), Some(libc::EPERM));
+        // An accepted process can send descriptors.
+        let client = std::thread::spawn({
+            let connector = Connector::new().directory(&directory.0);
+            let name = listener.path().file_name().unwrap().to_str().unwrap().to_owned();
+            move || connector.connect(&name, SOON).unwrap().send(Outgoing::new(b"").handle(file_with(b"y"))).unwrap()
+        });
+        let mut message = listener.accept(SOON).unwrap().recv_by(SOON).unwrap();
+        assert_eq!(content_of(message.take_handles().unwrap().remove(0)), b"y");
+        client.join().unwrap();
     }
 }
 

@@ -71,6 +71,7 @@ use crate::link::{Attachments, InUse, Link, peers};
 use crate::os::fork::{self, Born};
 use crate::os::socket::{self, credentials};
 use crate::peer::Peer;
+use crate::quota::closing::Unread;
 use crate::quota::{Reported, Usage};
 use crate::ring::Memory;
 use crate::shm::{LaneMemory, lane_size};
@@ -314,12 +315,13 @@ impl Channel {
     /// Creates the channel to the process `peer`, which has connected over `socket` and sent its handshake and a
     /// connect request. Sends the accept packet to that process. If `request` names a usable earlier link to the
     /// process, the channel is on the earlier link.
-    pub(crate) fn accept(socket: OwnedFd, peer: Peer, request: Request, options: &Options) -> Result<Self, Error> {
+    pub(crate) fn accept(socket: Unread, peer: Peer, request: Request, options: &Options) -> Result<Self, Error> {
         let name = peers::own_name()?;
         let terms = options.terms();
         let reused = terms.and_then(|terms| Link::for_request(socket.as_fd(), peer, &request, terms));
         let directory = Arc::<LaneDirectory>::default();
-        let link = Link::known(socket, peer, (request.name, request.features), options.peer_memory, directory)?;
+        let link =
+            Link::known(socket.into_fd(), peer, (request.name, request.features), options.peer_memory, directory)?;
         link.send_handshake(name)?;
         if let Some(reused) = reused
             && let Ok(lane) = reuse::make(&reused)

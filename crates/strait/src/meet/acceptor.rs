@@ -57,7 +57,7 @@ struct HandshakeDone {
 /// A connection whose handshake and connect request have both arrived: the listener can accept or refuse the connecting
 /// process. The connection is not in the table of pending connections any more.
 pub(super) struct ConnectRequest {
-    pub(super) socket: OwnedFd,
+    pub(super) socket: Unread,
     pub(super) peer: Peer,
     /// The content of the two packets of the connecting process.
     pub(super) request: Request,
@@ -180,7 +180,7 @@ impl Acceptor {
         match said {
             ConnectionInput::Nothing | ConnectionInput::Goodbye => ConnectionStep::Gone,
             ConnectionInput::Everything { peer, request, token } => {
-                ConnectionStep::Requested(ConnectRequest { socket: socket.into_fd(), peer, request, token })
+                ConnectionStep::Requested(ConnectRequest { socket, peer, request, token })
             }
             ConnectionInput::Nonsense(peer, error) => {
                 if let Error::Refused(why) = error {

@@ -18,6 +18,7 @@ use crate::error::{Error, Refusal};
 use crate::os::epoll;
 use crate::os::fork::{self, Born};
 use crate::os::names::{self, Directory, own_user};
+use crate::os::socket::credentials;
 use crate::peer::Peer;
 use crate::signals;
 use crate::sync::unpoisoned;
@@ -188,7 +189,10 @@ impl ListenerBuilder {
     fn activated_plainly(self, name: Option<&str>) -> Result<Listener, Error> {
         fork::arm()?;
         let socket = super::activation::take(name)?;
-        crate::os::socket::credentials::ask(socket.as_fd(), true)?;
+        credentials::ask(socket.as_fd(), true)?;
+        // A process that was not accepted yet has no reason to send descriptors. Kernels before 6.16 cannot refuse
+        // descriptors.
+        let _ = credentials::accept_rights(socket.as_fd(), false);
         let path = names::path_of(socket.as_fd()).unwrap_or_default();
         Listener::new(vec![socket], Vec::new(), path, self)
     }
