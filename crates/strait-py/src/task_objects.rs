@@ -2,7 +2,7 @@
 
 use std::future::Future;
 use std::pin::{Pin, pin};
-use std::sync::{Arc, Mutex};
+use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
 use pyo3::prelude::*;
@@ -24,10 +24,6 @@ use crate::tasks::{Callback, Reactor};
 /// The maximum number of bytes read by one attempt.
 const PIECE: usize = 1 << 16;
 
-fn waker(callback: Py<PyAny>) -> Waker {
-    Arc::new(Callback(callback)).into()
-}
-
 /// The writing end of a data pipe, in an event loop. One task at a time may make attempts.
 #[pyclass(frozen, weakref, module = "strait")]
 pub(crate) struct AsyncProducerEnd {
@@ -47,7 +43,7 @@ impl AsyncProducerEnd {
     ) -> PyResult<Self> {
         let end = producer.get().take(py)?.into_producer().ok_or_else(|| closed(py))?;
         let end = AsyncProducer::new(end, &reactor.get().reactor).map_err(|error| errors::raise(py, error))?;
-        Ok(Self { end: Slot::new(end), waker: waker(callback) })
+        Ok(Self { end: Slot::new(end), waker: Callback::waker(callback) })
     }
 
     /// Writes as many bytes as there is room for, and returns the number; `None` if there is no room.
@@ -105,7 +101,7 @@ impl AsyncConsumerEnd {
     ) -> PyResult<Self> {
         let end = consumer.get().take(py)?.into_consumer().ok_or_else(|| closed(py))?;
         let end = AsyncConsumer::new(end, &reactor.get().reactor).map_err(|error| errors::raise(py, error))?;
-        Ok(Self { end: Slot::new(end), waker: waker(callback) })
+        Ok(Self { end: Slot::new(end), waker: Callback::waker(callback) })
     }
 
     /// Reads at most `size` bytes, as many as there are; `None` if there are none, and no bytes at the end of the
@@ -164,7 +160,7 @@ impl AsyncCaller {
         let _ = channel.interrupter();
         let end = AsyncCallEnd::new(CallEnd::over(channel), &reactor.get().reactor);
         let end = end.map_err(|error| errors::raise(py, error))?;
-        Ok(Self { end: Slot::new(end), waker: waker(callback), settings })
+        Ok(Self { end: Slot::new(end), waker: Callback::waker(callback), settings })
     }
 
     /// Begins a call with an object. `callback` is called when another attempt to take the reply is worthwhile.
@@ -178,7 +174,7 @@ impl AsyncCaller {
             end.call(outgoing(&parts).handles(handles)).await
         };
         let state = Mutex::new(Some((Box::pin(call) as Call, carriers)));
-        Ok(AsyncCall { state, waker: waker(callback), settings: self.settings.clone_ref(py) })
+        Ok(AsyncCall { state, waker: Callback::waker(callback), settings: self.settings.clone_ref(py) })
     }
 
     /// Returns the next request of the other side; `None` if there is none.

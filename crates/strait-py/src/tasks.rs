@@ -1,5 +1,6 @@
 //! Connections in an event loop: attempts that never wait, and calls when another attempt is worthwhile.
 
+use std::cell::RefCell;
 use std::future::Future;
 use std::os::fd::AsRawFd;
 use std::pin::pin;
@@ -53,7 +54,7 @@ impl Reactor {
     /// Calls back each connection for which another attempt is worthwhile.
     fn turn(&self, py: Python<'_>) -> PyResult<()> {
         for _ in 0..TURNS {
-            if self.reactor.turn().map_err(|error| errors::raise(py, error))? == 0 {
+            if turn_and_call(py, &self.reactor).map_err(|error| errors::raise(py, error))? == 0 {
                 break;
             }
         }
@@ -95,17 +96,77 @@ fn is_readable_soon(channel: &Channel) -> bool {
     }
 }
 
+thread_local! {
+    /// What was woken in this thread by the turn of a reactor in progress; `None` while no turn is in progress.
+    static WOKEN: RefCell<Option<Vec<Woken>>> = const { RefCell::new(None) };
+}
+
+/// A callback for the time after a turn.
+enum Woken {
+    Call(Arc<Callback>),
+    /// The last reference to a callback, to be dropped.
+    Drop(Py<PyAny>),
+}
+
+/// Makes one turn of a reactor, and then calls the callbacks that the turn has woken. Returns the number of events.
+///
+/// Within the turn, the reactor uses the ends that have events. A callback can drop the last reference to such an end,
+/// and the end would then wait for the turn.
+fn turn_and_call(py: Python<'_>, reactor: &strait::task::Reactor) -> Result<usize, Error> {
+    WOKEN.set(Some(Vec::new()));
+    let turned = reactor.turn();
+    for woken in WOKEN.take().unwrap_or_default() {
+        match woken {
+            Woken::Call(callback) => callback.call(py),
+            Woken::Drop(call) => drop(call),
+        }
+    }
+    turned
+}
+
+/// Keeps `woken` until the end of the turn in progress in this thread. Returns it if there is none.
+fn deferred(woken: Woken) -> Option<Woken> {
+    let mut woken = Some(woken);
+    // An ending thread has no list any more.
+    let _ = WOKEN.try_with(|list| {
+        if let Some(list) = &mut *list.borrow_mut() {
+            list.extend(woken.take());
+        }
+    });
+    woken
+}
+
 /// A callback of Python as a waker. Any thread may wake the task.
-pub(crate) struct Callback(pub(crate) Py<PyAny>);
+pub(crate) struct Callback(Option<Py<PyAny>>);
+
+impl Callback {
+    pub(crate) fn waker(call: Py<PyAny>) -> Waker {
+        Arc::new(Self(Some(call))).into()
+    }
+
+    fn call(&self, py: Python<'_>) {
+        if let Some(call) = &self.0 {
+            let _ = call.call0(py);
+        }
+    }
+}
 
 impl Wake for Callback {
     fn wake(self: Arc<Self>) {
-        self.wake_by_ref();
+        if let Some(Woken::Call(callback)) = deferred(Woken::Call(self)) {
+            // A closed loop takes no more calls, nor does an ending interpreter.
+            let _ = Python::try_attach(|py| callback.call(py));
+        }
     }
 
     fn wake_by_ref(self: &Arc<Self>) {
-        // A closed loop takes no more calls, nor does an ending interpreter.
-        let _ = Python::try_attach(|py| self.0.call0(py).map(drop));
+        Arc::clone(self).wake();
+    }
+}
+
+impl Drop for Callback {
+    fn drop(&mut self) {
+        drop(self.0.take().map(|call| deferred(Woken::Drop(call))));
     }
 }
 
@@ -196,7 +257,7 @@ impl AsyncEnd {
         let channel = AsyncChannel::new(channel, &reactor.get().reactor).map_err(|error| errors::raise(py, error))?;
         Ok(Self {
             channel: Slot::new(Held::new(channel)),
-            waker: Arc::new(Callback(callback)).into(),
+            waker: Callback::waker(callback),
             settings,
             in_vain: AtomicU32::new(0),
         })

@@ -4,6 +4,7 @@ import asyncio
 import gc
 import os
 import signal
+import subprocess
 import threading
 import weakref
 
@@ -294,3 +295,35 @@ def test_an_end_that_another_thread_uses_stays_when_it_is_detached():
         connection.send("still here")
         assert there.recv(timeout=10) == "still here"
     print(f"{refused} times another thread used the end")
+
+
+DROPPED = """
+import sys, strait
+from strait import _native
+
+reactor, box = _native.Reactor(), {}
+one, other = strait.pair()
+if sys.argv[1] == "connection":
+    box["end"] = _native.AsyncEnd(one, reactor, box.clear)
+    assert box["end"].poll_recv() is None
+    other.send(1)
+elif sys.argv[1] == "consumer":
+    producer, consumer = strait.DataPipe(1 << 14)
+    box["end"] = _native.AsyncConsumerEnd(consumer, reactor, box.clear)
+    assert box["end"].poll_read(1) is None
+    producer.write(b"1")
+else:
+    box["end"] = _native.AsyncCaller(one, reactor, box.clear)
+    assert box["end"].poll_request() is None
+    other.close()
+reactor.turn()
+assert not box
+print("turned")
+"""
+
+
+@pytest.mark.parametrize("kind", ["connection", "consumer", "caller"])
+def test_a_callback_may_drop_its_end(python, kind):
+    process = python(DROPPED, args=[kind], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
+    output, errors = process.communicate(timeout=LONG)
+    assert (process.returncode, output, errors) == (0, "turned\n", "")
