@@ -109,6 +109,28 @@ def test_an_end_that_was_used_moves_to_a_new_process(start):
     assert one.recv(timeout=LONG) == 10
 
 
+@pytest.mark.parametrize("close", ["close", "__exit__", "exit"])
+def test_the_child_of_a_fork_does_not_end_the_listener_of_its_parent(tmp_path, close):
+    program = f"""
+import os, sys
+from strait import mp
+with mp.Listener({str(tmp_path / "listener")!r}) as listener:
+    child = os.fork()
+    if child == 0:
+        if {close!r} == "close": listener.close()
+        if {close!r} == "__exit__": listener.__exit__(None, None, None)
+        sys.exit(0) if {close!r} == "exit" else os._exit(0)
+    os.waitpid(child, 0)
+    client = mp.Client(listener.address)
+    accepted = listener.accept()
+    client.send(1)
+    assert accepted.recv() == 1
+"""
+    done = subprocess.run([sys.executable, "-c", program], capture_output=True, text=True, timeout=LONG)
+    assert done.returncode == 0, done.stderr
+    assert not (tmp_path / "listener").exists()
+
+
 class Exits:
     """Ends the process that unpickles it."""
 

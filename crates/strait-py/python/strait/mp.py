@@ -157,6 +157,7 @@ class Listener:
     ) -> None:
         self._authkey = _key(authkey)
         self._last: Any = None
+        self._process = os.getpid()
         self._address = _path(address, family)
         self._socket: socket.socket | None = _socket()
         try:
@@ -192,14 +193,16 @@ class Listener:
         return connection
 
     def close(self) -> None:
-        """Stops listening, and removes the socket's path. Accepted connections stay open."""
+        """Stops listening, and removes the socket's path. Accepted connections stay open. In a child of `fork`, closes
+        the child's descriptor only: the parent goes on listening."""
         listening, self._socket = self._socket, None
         if listening is not None:
-            # Ends the waits of other threads.
-            try:
-                listening.shutdown(socket.SHUT_RDWR)
-            except OSError:
-                pass
+            if os.getpid() == self._process:
+                # Ends the waits of other threads.
+                try:
+                    listening.shutdown(socket.SHUT_RDWR)
+                except OSError:
+                    pass
             listening.close()
             self._unlink()
 
