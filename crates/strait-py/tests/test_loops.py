@@ -349,6 +349,22 @@ def test_a_program_is_started_in_a_loop(run):
     run(main)
 
 
+def test_a_listener_may_be_closed_twice_while_a_task_accepts(run, tmp_path):
+    async def main():
+        async def accept():
+            with pytest.raises(strait.Closed):
+                await listener.accept()
+
+        async with anyio.create_task_group() as tasks, aio.Listener("twice", directory=tmp_path) as listener:
+            tasks.start_soon(accept)
+            await anyio.sleep(0.01)
+            listener.close()
+            listener.close()
+        assert listener.closed
+
+    run(main)
+
+
 CONNECTS = """
 import sys, strait
 from strait import aio

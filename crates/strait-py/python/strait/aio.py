@@ -452,7 +452,9 @@ class Listener:
             return None
 
     def close(self) -> None:
-        """Stops listening. Waiting tasks get `Closed`. Accepted connections stay open."""
+        """Stops listening. Waiting tasks get `Closed`. Accepted connections stay open. Does nothing the second time."""
+        if self._listener.closed:
+            return
         if self._waiters:
             self._waiters.loop.remove_reader(self._listener.fileno())
         self._listener.close()
