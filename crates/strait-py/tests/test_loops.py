@@ -365,6 +365,30 @@ def test_a_listener_may_be_closed_twice_while_a_task_accepts(run, tmp_path):
     run(main)
 
 
+def test_tasks_accept_while_another_one_lets_others_run(run, tmp_path):
+    async def main():
+        accepted = []
+
+        async def accept():
+            accepted.append(await listener.accept())
+
+        async with aio.Listener("several", directory=tmp_path) as listener:
+            with anyio.fail_after(LONG):
+                async with anyio.create_task_group() as tasks:
+                    for number in range(4):
+                        # The next call of a task lets other tasks run first.
+                        listener._waiters.loop.budget = -1
+                        tasks.start_soon(accept)
+                        tasks.start_soon(accept)
+                        await anyio.sleep(0.01)
+                        ends = [await aio.connect("several", directory=tmp_path) for _ in range(2)]
+                        while len(accepted) < 2 * number + 2:
+                            await anyio.sleep(0.01)
+                        assert not any(end.closed for end in ends)
+
+    run(main)
+
+
 CONNECTS = """
 import sys, strait
 from strait import aio

@@ -426,6 +426,7 @@ class Listener:
 
     def __init__(self, name: str, **keywords: Any) -> None:
         self._waiters = _Waiters()
+        self._accepting = 0
         self._listener = _native.Listener(name, **keywords)
 
     async def accept(self, timeout: float | None = None) -> Connection:
@@ -437,12 +438,15 @@ class Listener:
 
     async def _accept(self) -> _native.Connection:
         descriptor = self._listener.fileno()
-        if not self._waiters:
+        # A task that lets other tasks run is in `accept`, but does not wait yet.
+        self._accepting += 1
+        if self._accepting == 1:
             self._waiters.loop.add_reader(descriptor, self._waiters.wake)
         try:
             return await self._waiters.until(self._attempt, None)
         finally:
-            if not self._waiters and not self._listener.closed:
+            self._accepting -= 1
+            if not self._accepting and not self._listener.closed:
                 self._waiters.loop.remove_reader(descriptor)
 
     def _attempt(self) -> _native.Connection | None:
@@ -455,7 +459,7 @@ class Listener:
         """Stops listening. Waiting tasks get `Closed`. Accepted connections stay open. Does nothing the second time."""
         if self._listener.closed:
             return
-        if self._waiters:
+        if self._accepting:
             self._waiters.loop.remove_reader(self._listener.fileno())
         self._listener.close()
         self._waiters()
