@@ -31,6 +31,7 @@ fn child() {
         ("tries to listen", tries_to_listen),
         ("invited", was_invited),
         ("invited then killed", invited_then_killed),
+        ("invites from a relative directory", invites_from_a_relative_directory),
         ("waits beside admitted", waits_beside_admitted),
         ("intruder", intruder),
         ("activated", activated),
@@ -838,6 +839,41 @@ fn a_child_comes_by_invitation() {
     assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"the rest");
     finish(actor);
     assert!(refusals.try_recv().is_err());
+}
+
+/// Invites a process with another working directory to a listener in `directory`, a relative path.
+fn invites_from_a_relative_directory(directory: &str) {
+    let listener = Listener::builder().directory(directory).invited_only().bind("service").unwrap();
+    assert_eq!(listener.path(), std::env::current_dir().unwrap().join(directory).join("service"));
+    let invitation = listener.invite(DEADLINE).unwrap();
+    let mut actor = Actor(invitation.spawn(command("invited", "").current_dir("/")).unwrap());
+    let channel = invitation.accept(DEADLINE).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here I am");
+    drop(actor.0.stdin.take());
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"");
+    finish(actor);
+}
+
+#[test]
+fn a_listener_in_a_relative_directory_can_invite() {
+    let names = Names::new("relative");
+    let directory = names.0.file_name().unwrap().to_str().unwrap();
+    let mut inviter = command("invites from a relative directory", directory);
+    finish(Actor(inviter.current_dir(names.0.parent().unwrap()).spawn().unwrap()));
+}
+
+/// Shows that `invite` fails if the path of the listener does not fit in the line of an invitation.
+#[test]
+fn a_listener_that_no_line_can_name_cannot_invite() {
+    let names = Names::new("two-lines");
+    let directory = names.0.join("two\nlines");
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::set_permissions(&directory, std::fs::Permissions::from_mode(0o700)).unwrap();
+    let listener = Listener::builder().directory(&directory).bind("service").unwrap();
+    let failed = listener.invite(DEADLINE).unwrap_err();
+    assert_eq!(failed.error, Error::BadName);
+    let text = failed.to_string();
+    assert!(text.contains("the invited process cannot find this listener"), "{text}");
 }
 
 /// Reads the line of an invitation from its standard input, and connects with it `times` times, each time from a new

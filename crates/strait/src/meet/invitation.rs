@@ -4,7 +4,7 @@ use std::fmt;
 use std::io::Write;
 use std::os::fd::AsFd;
 use std::os::unix::ffi::OsStrExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
@@ -13,6 +13,7 @@ use std::time::{Duration, Instant};
 use super::connector::Connector;
 use super::listener::ListenerState;
 use super::meet_error::{Attempt, MeetError};
+use super::name;
 use crate::channel::Channel;
 use crate::channel::options::Options;
 use crate::deadline::Deadline;
@@ -108,6 +109,9 @@ impl fmt::Debug for Invitation {
 impl Invitation {
     pub(super) fn new(listener: &Arc<ListenerState>, valid_for: Duration) -> Result<Self, Error> {
         listener.born.check()?;
+        if !fits_in_a_line(&listener.path) {
+            return Err(Error::BadName);
+        }
         static NUMBER: AtomicU64 = AtomicU64::new(0);
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
         // 0 stands for no token.
@@ -213,6 +217,13 @@ impl Options {
         let connector = connector.options(*self);
         connector.connect_plainly(&name, deadline).map_err(|error| connector.failed(Attempt::Invited, &name, error))
     }
+}
+
+/// Returns whether a process that reads `path` from an invitation line finds the listener there: the path is absolute,
+/// its last part is a valid name, and it has no line feed.
+fn fits_in_a_line(path: &Path) -> bool {
+    let is_one_line = !path.as_os_str().as_bytes().contains(&b'\n');
+    is_one_line && Connector::at(path).is_some_and(|(_, name)| name::check(&name).is_ok())
 }
 
 /// Returns the connector and the name of the listener that an invitation line describes. `None` if `line` is no

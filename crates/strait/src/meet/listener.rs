@@ -161,6 +161,8 @@ impl ListenerBuilder {
         let (location, name) = name::resolve(&self.location, name)?;
         let opened = location.open_or_make(own_user())?;
         let path = opened.first().map_or_else(PathBuf::new, |(path, _)| path.join(&name));
+        // Without a working directory there is no absolute path. Then the listener can be used, and cannot invite.
+        let path = std::path::absolute(&path).unwrap_or(path);
         let (mut sockets, mut bound) = (Vec::new(), Vec::new());
         for (_, directory) in opened {
             let (socket, file) = directory.listen(&name, self.mode)?;
@@ -370,14 +372,16 @@ impl Listener {
     /// now.
     ///
     /// # Errors
-    /// A [`MeetError`], which names the path of the listener. The reason is [`Error::System`] if the kernel has no
-    /// randomness to give; [`Error::Forked`].
+    /// A [`MeetError`], which names the path of the listener. The reason is [`Error::BadName`] if the path of the
+    /// listener does not fit in the line of an invitation: a service manager made the socket, and the path is not
+    /// absolute or its last part is not a valid name; or a directory has a line feed in its name. [`Error::System`] if
+    /// the kernel has no randomness to give; [`Error::Forked`].
     pub fn invite(&self, valid_for: Duration) -> Result<Invitation, MeetError> {
         Invitation::new(&self.listener, valid_for).map_err(|error| self.listener.failed(Attempt::Invite, error))
     }
 
-    /// Returns the path of the listener's socket file in the first name directory; empty for a socket without a path
-    /// that a service manager made.
+    /// Returns the path of the listener's socket file in the first name directory, as an absolute path unless a service
+    /// manager gave the socket a relative one; empty for a socket without a path that a service manager made.
     pub fn path(&self) -> &std::path::Path {
         &self.listener.path
     }

@@ -155,6 +155,11 @@ impl fmt::Display for MeetError {
                 "timed out: no process that the listener accepts has connected before the deadline; check that the \
                  client uses this path, or call again to go on waiting"
             ),
+            Error::BadName if self.attempt == Attempt::Invite => write!(
+                f,
+                "the invited process cannot find this listener: give it a socket with an absolute path that has no \
+                 line feed and ends with a name of 1 to 64 letters, digits, dots, dashes and underscores"
+            ),
             Error::System { call: "spawn", code } => write!(
                 f,
                 "{}; check that the program exists, and that this user may run it",

@@ -17,7 +17,7 @@ const LONGEST: usize = 64;
 
 /// Checks the name of a listener: fails with [`Error::BadName`] unless the name has 1 to [`LONGEST`] ASCII letters,
 /// digits or `-_.` and does not begin with a dot. A valid name cannot be a path to another directory.
-fn check(name: &str) -> Result<(), Error> {
+pub(super) fn check(name: &str) -> Result<(), Error> {
     let allowed = |byte: u8| byte.is_ascii_alphanumeric() || b"-_.".contains(&byte);
     let good = (1..=LONGEST).contains(&name.len()) && name.bytes().all(allowed) && !name.starts_with('.');
     if good { Ok(()) } else { Err(Error::BadName) }
