@@ -3,6 +3,7 @@
 mod rig;
 
 use std::ptr::null_mut;
+use std::time::Instant;
 
 use rig::*;
 use strait_zx::abi::*;
@@ -259,6 +260,29 @@ fn a_call_that_cannot_be_consumes_its_handles() {
     for handle in [b, reader, writer, not_a_channel] {
         assert_eq!(close(handle), ZX_OK);
     }
+}
+
+/// Shows that a call ends at its deadline although the ring has many changes of signals, which no reader sees.
+#[test]
+fn many_changes_of_signals_do_not_delay_the_deadline_of_a_call() {
+    let (peer, end) = strait_zx::channel_options().pair().unwrap();
+    let a = strait_zx::handle_from_channel(end).unwrap();
+    const CHANGES: usize = 50_000;
+    for number in 1..=CHANGES {
+        let mut change = [0; 31];
+        // The last change sets a signal.
+        change[4..8].copy_from_slice(&(if number == CHANGES { ZX_USER_SIGNAL_0 } else { 0 }).to_le_bytes());
+        let (token, _) = strait::Channel::pair().unwrap();
+        peer.try_send(strait::Outgoing::new(&change).handle(token)).unwrap();
+    }
+    let begin = Instant::now();
+    assert_eq!(call_with(a, zx_deadline_after(1_000_000), b"....", &[], (4, 0)).status, ZX_ERR_TIMED_OUT);
+    let (called, begin) = (begin.elapsed(), Instant::now());
+    while wait(a, ZX_USER_SIGNAL_0, 0).0 != ZX_OK {}
+    let rest = begin.elapsed();
+    // The call has taken a small share of the changes.
+    assert!(called < rest, "the call took {called:?}, and all other changes {rest:?}");
+    assert_eq!(close(a), ZX_OK);
 }
 
 /// Shows that the call number is written also if the first region is too short for it.

@@ -14,7 +14,7 @@ fn child() {
     serve();
 }
 
-const ROUNDS: u64 = 100;
+const ROUNDS: u64 = 40;
 
 /// Returns a channel without room for a message from the first end.
 fn without_room() -> (zx_handle_t, zx_handle_t) {

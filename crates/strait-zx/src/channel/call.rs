@@ -30,6 +30,10 @@ const SPIN: Duration = Duration::from_micros(50);
 /// Number of polls between two readings of the clock.
 const LOOKS: u32 = 64;
 
+/// Maximum number of messages that a poll takes out of the ring. A peer may send changes of signals, which no reader
+/// sees, without end.
+const PULLS: u32 = 256;
+
 /// Number of polls under one lock, if there is no other call: together they take as long as locking some five times.
 const AT_ONCE: u32 = 8;
 
@@ -222,6 +226,16 @@ enum Answer {
     Message(Message),
 }
 
+/// The result of a poll for the answer to a call.
+enum Polled {
+    /// The outcome of the call.
+    Outcome(Result<Answer>),
+    /// There is no answer, and no message to look at.
+    Nothing,
+    /// There was no answer among [`PULLS`] messages, and there may be more messages.
+    More,
+}
+
 /// Registers a call on an end, and returns its number.
 fn begin(handle: zx_handle_t) -> Result<u32> {
     let entry = table().get_kept(handle, Table::get_reading)?;
@@ -253,19 +267,23 @@ fn wait(handle: zx_handle_t, txid: u32, deadline: Deadline, destination: &mut De
             let entry = table().get_kept(handle, Table::get_reading).map_err(|_| Status::CANCELED)?;
             let chan = entry.object.channel().map_err(|_| Status::CANCELED)?;
             let inner = chan.inner();
-            if let Some(outcome) = chan.look_for_answer(inner, txid, destination) {
-                chan.settle(inner);
-                return outcome;
-            }
+            let has_more = match chan.look_for_answer(inner, txid, destination) {
+                Polled::Outcome(outcome) => {
+                    chan.settle(inner);
+                    return outcome;
+                }
+                Polled::Nothing => false,
+                Polled::More => true,
+            };
             looks += 1;
-            if looks.is_multiple_of(LOOKS) || !hub::may_spin() || deadline.is_past() {
+            if has_more || looks.is_multiple_of(LOOKS) || !hub::may_spin() || deadline.is_past() {
                 if deadline.has_passed() {
                     inner.calls.forget(txid);
                     chan.settle(inner);
                     return Err(Status::TIMED_OUT);
                 }
                 let until = *spin_until.get_or_insert_with(|| Instant::now() + SPIN);
-                if !hub::may_spin() || Instant::now() >= until {
+                if !has_more && (!hub::may_spin() || Instant::now() >= until) {
                     Some(chan.sleep_for_answer(inner, handle, txid))
                 } else {
                     None
@@ -288,22 +306,18 @@ fn wait(handle: zx_handle_t, txid: u32, deadline: Deadline, destination: &mut De
 }
 
 impl Chan {
-    /// Returns the outcome of a call, if it is there.
-    fn look_for_answer(
-        &self,
-        inner: &mut Inner,
-        txid: u32,
-        destination: &mut Destination<'_>,
-    ) -> Option<Result<Answer>> {
+    /// Polls for the outcome of a call.
+    fn look_for_answer(&self, inner: &mut Inner, txid: u32, destination: &mut Destination<'_>) -> Polled {
         let mut looks = 0;
-        loop {
+        let mut pulls = 0;
+        while pulls < PULLS {
             // The answer to the only call can be received directly into the caller's buffer.
             if inner.calls.has_only(txid) && inner.queue.is_empty() && inner.ended.is_none() {
                 let buffer = destination.bytes.buffer(ZX_CHANNEL_MAX_MSG_BYTES as usize);
                 match self.strait().try_recv_bytes(buffer) {
                     Ok(Some(len)) if buffer[..len].starts_with(&txid.to_ne_bytes()) => {
                         inner.calls.forget(txid);
-                        return Some(Ok(Answer::There(len)));
+                        return Polled::Outcome(Ok(Answer::There(len)));
                     }
                     // The message is no answer, but one for readers.
                     Ok(Some(len)) => inner.push(Message::from_parts(buffer[..len].to_vec(), Vec::new())),
@@ -312,27 +326,29 @@ impl Chan {
                         if looks < AT_ONCE && hub::may_spin() {
                             continue;
                         }
-                        return None;
+                        return Polled::Nothing;
                     }
                     Ok(None) | Err(_) => {}
                 }
             }
             if let Some(outcome) = inner.calls.take_outcome(txid) {
-                return Some(outcome.map(Answer::Message));
+                return Polled::Outcome(outcome.map(Answer::Message));
             }
             // The cheapest check comes first, since it is repeated most often.
             if inner.is_full() || (inner.ended.is_none() && !self.strait().is_readable()) {
-                return None;
+                return Polled::Nothing;
             }
             match self.pull(inner) {
-                Ok(()) => {}
+                Ok(()) => pulls += 1,
                 Err(ended @ (Status::PEER_CLOSED | Status::BAD_STATE)) => {
                     inner.calls.end(ended);
-                    return inner.calls.take_outcome(txid).map(|outcome| outcome.map(Answer::Message));
+                    let outcome = inner.calls.take_outcome(txid);
+                    return outcome.map_or(Polled::Nothing, |outcome| Polled::Outcome(outcome.map(Answer::Message)));
                 }
-                Err(_) => return None,
+                Err(_) => return Polled::Nothing,
             }
         }
+        inner.calls.take_outcome(txid).map_or(Polled::More, |outcome| Polled::Outcome(outcome.map(Answer::Message)))
     }
 
     /// Registers this thread to be woken for the answer, and the end with the hub. Returns `None` if the outcome came
