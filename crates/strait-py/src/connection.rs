@@ -55,7 +55,11 @@ enum End {
     },
     Closed,
     /// The end travels, or is about to travel, in a message.
-    Moved,
+    Moved {
+        /// The wait set of the end, kept until the message was sent or the end is back: the program may have given the
+        /// descriptor of the set to a selector.
+        set: Option<Arc<Watch>>,
+    },
 }
 
 /// Why a connection has no channel to use.
@@ -122,7 +126,7 @@ impl Connection {
             }
             End::Open { .. } => {}
             End::Closed => return Err(Unusable::Closed),
-            End::Moved => return Err(Unusable::Moved),
+            End::Moved { .. } => return Err(Unusable::Moved),
         }
         match &*end {
             End::Open { channel, .. } => Ok(channel.clone()),
@@ -156,12 +160,17 @@ impl Connection {
     pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Handle> {
         self.channel(py)?;
         let mut end = lock(&self.end);
-        match std::mem::replace(&mut *end, End::Moved) {
-            // The set is dropped here: an end in transit leaves its set.
-            End::Open { channel, .. } => match Arc::try_unwrap(channel) {
-                Ok(held) => Ok(held.into_end().into()),
+        match std::mem::replace(&mut *end, End::Moved { set: None }) {
+            End::Open { channel, set } => match Arc::try_unwrap(channel) {
+                Ok(held) => {
+                    let channel = held.into_end();
+                    // An end in transit leaves its set.
+                    let set = set.filter(|set| set.leave(&channel).is_ok());
+                    *end = End::Moved { set };
+                    Ok(channel.into())
+                }
                 Err(channel) => {
-                    *end = End::Open { channel, set: None };
+                    *end = End::Open { channel, set };
                     Err(PyValueError::new_err("the connection is in use: it carries this message, or a thread waits"))
                 }
             },
@@ -175,8 +184,23 @@ impl Connection {
     /// Puts the end back after a failed send.
     pub(crate) fn restore(&self, handle: Handle) {
         if let Some(channel) = handle.into_channel() {
-            *lock(&self.end) = End::open(channel);
+            let mut end = lock(&self.end);
+            let before = std::mem::replace(&mut *end, End::open(channel));
+            if let (End::Moved { set: Some(before) }, End::Open { channel, set }) = (before, &mut *end)
+                && before.join(&***channel).is_ok()
+            {
+                *set = Some(before);
+            }
         }
+    }
+
+    /// Notes that the end was sent.
+    pub(crate) fn sent(&self) {
+        let set = match &mut *lock(&self.end) {
+            End::Moved { set } => set.take(),
+            _ => None,
+        };
+        drop(set);
     }
 
     /// Returns the wait set of this end; makes the set if there is none.
@@ -599,7 +623,7 @@ impl Connection {
     #[pyo3(signature = (reason=0))]
     fn close(&self, py: Python<'_>, reason: u32) {
         let end = match &mut *lock(&self.end) {
-            End::Moved => return,
+            End::Moved { .. } => return,
             end => std::mem::replace(end, End::Closed),
         };
         // An unused end closes with the last descriptor of its socket, and can give no reason.
@@ -618,7 +642,7 @@ impl Connection {
     /// Whether this end was closed here or sent away.
     #[getter]
     fn closed(&self) -> bool {
-        matches!(&*lock(&self.end), End::Closed | End::Moved)
+        matches!(&*lock(&self.end), End::Closed | End::Moved { .. })
     }
 
     /// Returns the descriptor of the socket and the options, if this end was not used yet; otherwise `None`.
@@ -634,7 +658,7 @@ impl Connection {
         let end = match &mut *lock(&self.end) {
             // The end of a closed or moved connection stays as it is.
             End::Closed => End::Closed,
-            end => std::mem::replace(end, End::Moved),
+            end => std::mem::replace(end, End::Moved { set: None }),
         };
         let (readable, writable) = (self.readable && readable, self.writable && writable);
         Self::made(end, readable, writable, self.settings.clone_ref(py))
@@ -685,7 +709,7 @@ impl Connection {
             End::Open { .. } => "<strait.Connection>",
             End::Unopened(_) => "<strait.Connection not used yet>",
             End::Closed => "<strait.Connection closed>",
-            End::Moved => "<strait.Connection moved>",
+            End::Moved { .. } => "<strait.Connection moved>",
         }
     }
 }

@@ -93,6 +93,18 @@ impl Carrier {
     }
 }
 
+impl Carrier {
+    /// Notes that the handle was sent.
+    fn sent(&self) {
+        match self {
+            Self::Connection(connection) => connection.get().sent(),
+            Self::Producer(producer) => producer.get().sent(),
+            Self::Consumer(consumer) => consumer.get().sent(),
+            Self::File(_) | Self::Region(_) | Self::Opaque(_) => {}
+        }
+    }
+}
+
 /// Returns whether an object is a file of the module `io`, or a socket.
 fn is_open_file(object: &Bound<'_, PyAny>) -> PyResult<bool> {
     let py = object.py();
@@ -128,7 +140,7 @@ pub(crate) fn take_all(py: Python<'_>, carriers: &[Carrier]) -> PyResult<Vec<Han
         match carrier.take(py) {
             Ok(handle) => taken.push(handle),
             Err(error) => {
-                restore_all(carriers, taken);
+                carriers.iter().zip(taken).for_each(|(carrier, handle)| carrier.restore(handle));
                 return Err(error);
             }
         }
@@ -136,8 +148,11 @@ pub(crate) fn take_all(py: Python<'_>, carriers: &[Carrier]) -> PyResult<Vec<Han
     Ok(taken)
 }
 
-/// Puts unsent handles back.
+/// Puts the handles of a message back that was not sent. No handles stand for a message that was sent.
 pub(crate) fn restore_all(carriers: &[Carrier], handles: Vec<Handle>) {
+    if handles.is_empty() {
+        carriers.iter().for_each(Carrier::sent);
+    }
     for (carrier, handle) in carriers.iter().zip(handles) {
         carrier.restore(handle);
     }

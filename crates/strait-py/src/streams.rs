@@ -58,9 +58,16 @@ impl PipeEnd for DataConsumer {
 }
 
 enum State<E> {
-    Open { end: Arc<E>, set: Option<Arc<WaitSet>> },
+    Open {
+        end: Arc<E>,
+        set: Option<Arc<WaitSet>>,
+    },
     Closed,
-    Moved,
+    Moved {
+        /// The wait set of the end, kept until the message was sent or the end is back: the program may have given the
+        /// descriptor of the set to a selector.
+        set: Option<Arc<WaitSet>>,
+    },
 }
 
 /// The end of a data pipe in a Python object.
@@ -77,7 +84,7 @@ impl<E: PipeEnd> Held<E> {
         let (class, text) = match &*lock(&self.0) {
             State::Open { end, .. } => return Ok(end.clone()),
             State::Closed => ("Closed", "this end of the data pipe was closed in this process"),
-            State::Moved => ("Moved", "this end of the data pipe was sent away in a message"),
+            State::Moved { .. } => ("Moved", "this end of the data pipe was sent away in a message"),
         };
         Err(errors::named(py, class, text.to_owned()))
     }
@@ -141,11 +148,16 @@ impl<E: PipeEnd> Held<E> {
     fn take(&self, py: Python<'_>) -> PyResult<Handle> {
         self.get(py)?;
         let mut state = lock(&self.0);
-        match std::mem::replace(&mut *state, State::Moved) {
-            State::Open { end, .. } => match Arc::try_unwrap(end) {
-                Ok(end) => Ok(end.into()),
+        match std::mem::replace(&mut *state, State::Moved { set: None }) {
+            State::Open { end, set } => match Arc::try_unwrap(end) {
+                Ok(end) => {
+                    // An end in transit leaves its set.
+                    let set = set.filter(|set| set.remove(&end).is_ok());
+                    *state = State::Moved { set };
+                    Ok(end.into())
+                }
                 Err(end) => {
-                    *state = State::Open { end, set: None };
+                    *state = State::Open { end, set };
                     Err(PyValueError::new_err("the end of the data pipe is in use by another thread"))
                 }
             },
@@ -156,10 +168,25 @@ impl<E: PipeEnd> Held<E> {
         }
     }
 
+    /// Puts the end back after a failed send.
     fn restore(&self, handle: Handle) {
         if let Some(end) = E::of(handle) {
-            *lock(&self.0) = State::Open { end: Arc::new(end), set: None };
+            let mut state = lock(&self.0);
+            let set = match &mut *state {
+                State::Moved { set } => set.take().filter(|set| set.add(&end, 0, E::INTEREST, Mode::Level).is_ok()),
+                _ => None,
+            };
+            *state = State::Open { end: Arc::new(end), set };
         }
+    }
+
+    /// Notes that the end was sent.
+    fn sent(&self) {
+        let set = match &mut *lock(&self.0) {
+            State::Moved { set } => set.take(),
+            _ => None,
+        };
+        drop(set);
     }
 
     fn close(&self, py: Python<'_>)
@@ -167,7 +194,7 @@ impl<E: PipeEnd> Held<E> {
         E: Send + Sync,
     {
         let state = match &mut *lock(&self.0) {
-            State::Moved => return,
+            State::Moved { .. } => return,
             state => std::mem::replace(state, State::Closed),
         };
         if let State::Open { end, set } = state {
@@ -182,7 +209,7 @@ impl<E: PipeEnd> Held<E> {
         E: Send + Sync,
     {
         let state = match &mut *lock(&self.0) {
-            State::Moved => return,
+            State::Moved { .. } => return,
             state => std::mem::replace(state, State::Closed),
         };
         if let State::Open { mut end, set } = state {
@@ -264,6 +291,10 @@ impl Producer {
 
     pub(crate) fn restore(&self, handle: Handle) {
         self.held.restore(handle);
+    }
+
+    pub(crate) fn sent(&self) {
+        self.held.sent();
     }
 }
 
@@ -368,6 +399,10 @@ impl Consumer {
 
     pub(crate) fn restore(&self, handle: Handle) {
         self.held.restore(handle);
+    }
+
+    pub(crate) fn sent(&self) {
+        self.held.sent();
     }
 
     fn some(&self, py: Python<'_>, size: usize, timeout: Option<f64>) -> PyResult<Vec<u8>> {

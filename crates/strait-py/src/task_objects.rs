@@ -240,12 +240,14 @@ impl AsyncCall {
         let carriers = state.take().map(|(_, carriers)| carriers).unwrap_or_default();
         drop(state);
         match outcome {
-            Ok(message) => Ok(Some((self.settings.decode(py, message, true)?,))),
+            Ok(message) => {
+                handles::restore_all(&carriers, Vec::new());
+                Ok(Some((self.settings.decode(py, message, true)?,)))
+            }
             Err(error) => {
                 let exception = calls::raise_call(py, &error);
-                if let CallError::NotSent(failed) = error {
-                    handles::restore_all(&carriers, failed.handles);
-                }
+                let unsent = if let CallError::NotSent(failed) = error { failed.handles } else { Vec::new() };
+                handles::restore_all(&carriers, unsent);
                 Err(exception)
             }
         }
@@ -253,7 +255,8 @@ impl AsyncCall {
 
     /// Cancels the call.
     fn cancel(&self, py: Python<'_>) {
-        let state = lock(&self.state).take();
-        py.detach(|| drop(state.map(|(call, _)| call)));
+        let Some((call, carriers)) = lock(&self.state).take() else { return };
+        py.detach(|| drop(call));
+        handles::restore_all(&carriers, Vec::new());
     }
 }

@@ -31,9 +31,19 @@ enum End {
 impl Watch {
     /// Makes a wait set with `source` as the only object.
     pub(crate) fn new(source: &impl Source) -> Result<Self, Error> {
-        let set = WaitSet::new()?;
-        set.add(source, 0, Interest::Readable, Mode::Level)?;
-        Ok(Self { set, end: Mutex::new(End::Unused) })
+        let made = Self { set: WaitSet::new()?, end: Mutex::new(End::Unused) };
+        made.join(source)?;
+        Ok(made)
+    }
+
+    /// Puts the object into the set.
+    pub(crate) fn join(&self, source: &impl Source) -> Result<(), Error> {
+        self.set.add(source, 0, Interest::Readable, Mode::Level)
+    }
+
+    /// Takes the object out of the set.
+    pub(crate) fn leave(&self, source: &impl Source) -> Result<(), Error> {
+        self.set.remove(source)
     }
 
     /// Waits until the object has something, or until the timeout, which fails with `WouldBlock` or `TimedOut`. Fails

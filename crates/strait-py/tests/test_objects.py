@@ -1,6 +1,8 @@
 """Data pipes, calls, invitations, and what connections tell about themselves."""
 
+import asyncio
 import os
+import selectors
 import signal
 import subprocess
 import sys
@@ -11,6 +13,7 @@ import pytest
 
 import strait
 from conftest import LONG, is_open
+from strait import aio
 
 
 def thread(function, *arguments):
@@ -573,3 +576,55 @@ def test_4_ctrl_c_ends_each_wait(wait, directory):
         process.send_signal(signal.SIGINT)
         assert process.stdout.readline() == "interrupted\n"
         assert time.monotonic() - begun < 5
+
+
+def test_a_failed_send_leaves_the_descriptors_of_its_ends(pair):
+    one, _other = strait.pair(queue_messages=1)
+    one.send("full")
+    peer, carried = strait.pair()
+    producer, consumer = strait.DataPipe(1 << 14)
+    descriptors = [carried.fileno(), consumer.fileno(), producer.fileno()]
+    with selectors.DefaultSelector() as selector:
+        for end in carried, consumer:
+            # The first look finds out that there is nothing.
+            assert not end.poll()
+            selector.register(end, selectors.EVENT_READ)
+        assert not selector.select(0)
+        for _ in range(3):
+            with pytest.raises(strait.WouldBlock):
+                one.send([carried, consumer, producer], timeout=0)
+            # This message cannot be sent to anyone: a handle is there twice.
+            with pytest.raises((ValueError, strait.StraitError)):
+                pair[0].send_bytes(b"", handles=[carried, consumer, carried])
+        assert [carried.fileno(), consumer.fileno(), producer.fileno()] == descriptors
+        assert not carried.poll() and not consumer.poll() and not selector.select(0)
+        peer.send(1)
+        assert [key.fileobj for key, _ in selector.select(LONG)] == [carried]
+        assert carried.recv(timeout=LONG) == 1
+        producer.write(b"2")
+        assert [key.fileobj for key, _ in selector.select(LONG)] == [consumer]
+        selector.unregister(carried)
+        selector.unregister(consumer)
+    pair[0].send([carried, consumer, producer])
+    assert not any(is_open(descriptor) for descriptor in descriptors)
+
+
+def test_a_vain_attempt_in_a_loop_leaves_the_descriptor_of_an_end():
+    async def main():
+        one, other = aio.pair(queue_messages=1)
+        await one.send("full")
+        peer, carried = strait.pair()
+        before = carried.fileno()
+        assert not carried.poll()
+        with selectors.DefaultSelector() as selector:
+            selector.register(before, selectors.EVENT_READ)
+            with pytest.raises(strait.TimedOut):
+                await one.send(carried, timeout=0.01)
+            assert carried.fileno() == before
+            peer.send(1)
+            assert selector.select(LONG) and carried.recv() == 1
+        assert await other.recv() == "full"
+        await one.send(carried)
+        assert not is_open(before)
+
+    asyncio.run(main())
