@@ -190,7 +190,12 @@ pub(crate) fn call(
         forget(handle, txid);
         return Err(status);
     }
-    let answer = wait(handle, txid, deadline, destination)?;
+    let mut answer = wait(handle, txid, deadline, destination)?;
+    if let Answer::Message(message) = &mut answer
+        && wire::has_lost_handles(message)
+    {
+        return Err(Status::NO_RESOURCES);
+    }
     let (payload, count) = match &answer {
         Answer::There(len) => (*len, 0),
         Answer::Message(message) => {

@@ -280,15 +280,16 @@ impl Chan {
         self.accept(inner, message)
     }
 
-    /// Handles a message that was taken out of the ring: a change of signals, an answer, or a message for the queue.
+    /// Handles a message that was taken out of the ring: a change of signals, an answer, or a message for the queue. A
+    /// message with lost handles counts as an answer or a message; the call or the read fails.
     ///
     /// # Errors
     /// `PEER_CLOSED` if the message is malformed; then the channel has ended.
-    fn accept(&self, inner: &mut Inner, message: Message) -> Result<()> {
+    fn accept(&self, inner: &mut Inner, mut message: Message) -> Result<()> {
         if let Some((clear, set)) = wire::as_signals(&message) {
             inner.signalled = true;
             self.change_user(clear, set);
-        } else if !wire::is_valid(&message) {
+        } else if !wire::has_lost_handles(&mut message) && !wire::is_valid(&message) {
             inner.end(Status::PEER_CLOSED);
             return Err(Status::PEER_CLOSED);
         } else if let Some(message) = inner.calls.route(message) {

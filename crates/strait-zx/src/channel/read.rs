@@ -217,6 +217,7 @@ impl Chan {
     ///
     /// # Errors
     /// `BUFFER_TOO_SMALL` if the message does not fit; the message stays, unless the options ask to discard it.
+    /// `NO_RESOURCES` if handles of the message got lost; the message is gone.
     fn take_front(&self, inner: &mut Inner, options: u32, destination: &Destination<'_>) -> Result<Message> {
         let mut pulled = 0;
         while inner.queue.is_empty() {
@@ -227,7 +228,11 @@ impl Chan {
             self.pull(inner)?;
             pulled += 1;
         }
-        let front = inner.queue.front().expect("looked at just now");
+        let front = inner.queue.front_mut().expect("looked at just now");
+        if wire::has_lost_handles(front) {
+            drop(inner.pop());
+            return Err(Status::NO_RESOURCES);
+        }
         let handles = front.handles().len();
         let bytes = wire::payload(front.bytes().len(), handles).expect("checked when it was received");
         destination.tell_sizes(bytes, handles);

@@ -133,6 +133,12 @@ pub(crate) fn payload(len: usize, handles: usize) -> Option<usize> {
     len.checked_sub(handles * RECORD)
 }
 
+/// Returns whether handles of a received message did not arrive, for lack of free descriptors in this process.
+pub(crate) fn has_lost_handles(message: &mut Message) -> bool {
+    // No message has a handle with this index; only a message with lost handles makes the call fail.
+    !message.has_only_bytes() && message.take_handle(usize::MAX).is_err()
+}
+
 /// Returns whether a message is well-formed.
 pub(crate) fn is_valid(message: &Message) -> bool {
     let handles = message.handles();
