@@ -12,7 +12,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
-use strait::meet::{Connector, Invitation, ListenerBuilder, Refusal};
+use strait::meet::{Connector, Invitation, ListenerBuilder, Refusal, Refused};
 use strait::{Channel, Error, Listener, Options, Outgoing, Peer};
 use strait_hostile::wire::{self, kind};
 use strait_hostile::{Packet, RawPeer, handshake};
@@ -371,13 +371,25 @@ fn activate(directory: &Directory, builder: ListenerBuilder) -> (Listener, Owned
     (builder.activated(Some("this")).unwrap(), socket)
 }
 
-/// Has the kernel pass descriptors to `socket` and to sockets that `socket` accepts, as every kernel before 6.16 does.
-fn pass_descriptors(socket: &OwnedFd) {
-    let on: i32 = 1;
-    // SAFETY: the pointer is to a local variable of the size given. Older kernels do not know the option.
-    unsafe {
-        libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const on).cast(), 4);
+/// Sets whether the kernel passes descriptors to `socket` and to sockets that `socket` accepts. Returns false if the
+/// kernel passes descriptors to all sockets, as every kernel before 6.16 does.
+fn pass_descriptors(socket: &OwnedFd, on: bool) -> bool {
+    let on = i32::from(on);
+    // SAFETY: the pointer is to a local variable of the size given.
+    unsafe { libc::setsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, (&raw const on).cast(), 4) == 0 }
+}
+
+/// Connects and sends a connect request from a socket that refuses descriptors. So the kernel refuses the listener's
+/// open packet, which brings memory. `None` if the kernel passes descriptors to all sockets.
+fn call_from_a_socket_without_descriptors(path: &Path) -> Option<OwnedFd> {
+    let socket = call(path);
+    if !pass_descriptors(&socket, false) {
+        eprintln!("this kernel passes descriptors to every socket");
+        return None;
     }
+    wire::send(&socket, &handshake::announce(0).to_bytes(), &[]).unwrap();
+    wire::send(&socket, &connect(0).to_bytes(), &[]).unwrap();
+    Some(socket)
 }
 
 /// Connects and sends a connect request with `token`, and then a packet with a descriptor that is slow to close.
@@ -415,7 +427,7 @@ attack! {
             let refusals = refusals.clone();
             let builder = builder.on_refused(move |refused| refusals.lock().unwrap().push(refused.why));
             let (listener, copy) = activate(&directory, builder);
-            pass_descriptors(&copy);
+            pass_descriptors(&copy, true);
             listener
         };
         let refuses = listen(Listener::builder().policy(|_| false));
@@ -471,6 +483,28 @@ attack! {
         let mut message = listener.accept(SOON).unwrap().recv_by(SOON).unwrap();
         assert_eq!(content_of(message.take_handles().unwrap().remove(0)), b"y");
         client.join().unwrap();
+    }
+}
+
+attack! {
+    /// A process that is accepted cannot be sent the first packets of its channel. The call of `accept` goes on, and
+    /// returns the channel to the next process.
+    a35_a_client_that_cannot_be_answered {
+        let directory = Directory::new();
+        let refusals: Arc<Mutex<Vec<Refused>>> = Arc::default();
+        let noted = refusals.clone();
+        let builder = Listener::builder().directory(&directory.0);
+        let listener = builder.on_refused(move |refused| noted.lock().unwrap().push(*refused)).bind("name").unwrap();
+        let Some(_caller) = call_from_a_socket_without_descriptors(listener.path()) else { return };
+        std::thread::scope(|scope| {
+            scope.spawn(|| directory.connect("name").unwrap().send(b"in").unwrap());
+            assert_eq!(listener.accept(SOON).unwrap().recv_by(SOON).unwrap().bytes(), b"in");
+        });
+        let refusals = refusals.lock().unwrap();
+        let expected = (Some(std::process::id()), Error::System { call: "sendmsg", code: libc::EPERM });
+        let refusals: Vec<_> =
+            refusals.iter().map(|refused| (refused.peer.and_then(|peer| peer.pid), refused.why)).collect();
+        assert_eq!(refusals, [expected]);
     }
 }
 

@@ -39,7 +39,8 @@ type OnRefused = Box<dyn Fn(&Refused) + Send + Sync>;
 pub struct Refused {
     /// The refused process, as the kernel identifies it; `None` if the kernel did not identify the process.
     pub peer: Option<Peer>,
-    /// The reason for the refusal: [`Error::Refused`], or [`Error::BadPeer`] if the process broke the protocol.
+    /// The reason for the refusal: [`Error::Refused`]; [`Error::BadPeer`] if the process broke the protocol; or another
+    /// error if the process was accepted and could not be sent the first packets of its channel.
     pub why: Error,
 }
 
@@ -115,7 +116,7 @@ impl ListenerBuilder {
     }
 
     /// Sets a function that the listener calls once for each refused process, in a thread that handles pending
-    /// connections. The function must not use the listener.
+    /// connections or accepts a process. The function must not use the listener.
     #[must_use]
     pub fn on_refused(mut self, on_refused: impl Fn(&Refused) + Send + Sync + 'static) -> Self {
         self.on_refused = Some(Box::new(on_refused));
@@ -362,8 +363,10 @@ impl Listener {
     ///
     /// # Errors
     /// A [`MeetError`], which names the path of the listener. The reason is [`Error::WouldBlock`], [`Error::TimedOut`],
-    /// [`Error::Signalled`], [`Error::Forked`]; or [`Error::NoDescriptors`] or [`Error::NoMemory`]: then the process
-    /// that was about to be accepted sees *peer closed*, and the other pending connections stay pending.
+    /// [`Error::Signalled`], [`Error::Forked`]; or [`Error::NoDescriptors`], [`Error::NoMemory`], or [`Error::System`]
+    /// naming the system call that the kernel refused to this process: then the process that was about to be accepted
+    /// sees *peer closed*, and the other pending connections stay pending. A connecting process cannot cause the last
+    /// error.
     pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Channel, MeetError> {
         self.listener.accept_next(deadline.into())
     }
@@ -406,6 +409,17 @@ impl AsRawFd for Listener {
     }
 }
 
+/// Returns whether `error`, with which a listener could not open the channel to an accepted process, may be due to that
+/// process. Such an error must not end a call of `accept`, for which other processes wait.
+fn is_due_to_the_client(error: Error) -> bool {
+    match error {
+        Error::NoDescriptors | Error::NoMemory { .. } | Error::Forked => false,
+        // The connecting process can set its socket such that the kernel refuses to pass descriptors.
+        Error::System { call, .. } => call == "sendmsg",
+        _ => true,
+    }
+}
+
 impl ListenerState {
     /// Waits until `find` returns a connect request from the listener's state, and returns the channel to the sender of
     /// the request. Fails at the deadline. If no other thread handles the pending connections, the calling thread does
@@ -425,11 +439,14 @@ impl ListenerState {
                     epoll::reset(&self.wake_fd);
                 }
                 drop(turn);
+                let peer = request.peer;
                 match self.accept_request(request) {
                     // The connecting process has closed its socket already.
-                    Err(Error::PeerClosed) => turn = self.leader.lock(),
+                    Err(Error::PeerClosed) => {}
+                    Err(error) if is_due_to_the_client(error) => self.report_refused(Some(peer), error),
                     channel => return channel,
                 }
+                turn = self.leader.lock();
                 continue;
             }
             if looked && deadline.has_passed() {
