@@ -47,16 +47,6 @@ pub struct CallCounters {
     pub unknown: u64,
 }
 
-/// A request of the other end without an answer.
-#[derive(Clone, Copy, Debug, Default)]
-struct Serving {
-    /// Whether the caller has cancelled the call.
-    is_cancelled: bool,
-    /// Whether a thread is sending the answer. From then on the request does not count against the limit, since the
-    /// caller may make a new call as soon as the answer arrives.
-    is_answering: bool,
-}
-
 /// The number of stray messages (answers to no call, and cancellations of no request) that a peer may send besides one
 /// for each call. An honest peer sends none, unless the channel had another call end before.
 const STRAY: u64 = 1 << 16;
@@ -67,11 +57,12 @@ pub(super) struct Routes {
     most_calls: usize,
     /// Requests of the other end that were received and that the program has not taken yet, oldest first.
     pub(super) requests: VecDeque<Queued>,
-    /// All requests of the other end without an answer, taken by the program or not, and those whose answer is being
-    /// sent. The key is the number of the call.
-    serving: HashMap<u64, Serving, NumberHashing>,
-    /// The number of requests in [`serving`](Self::serving) whose answer is not being sent.
-    unanswered: usize,
+    /// All requests of the other end without an answer, taken by the program or not. The key is the number of the call;
+    /// the value is `true` if the caller has cancelled the call.
+    serving: HashMap<u64, bool, NumberHashing>,
+    /// The requests whose answers threads are sending: the number of the call, and whether the caller has cancelled it.
+    /// They do not count against the limit, since the caller may make a new call as soon as the answer arrives.
+    answering: Vec<(u64, bool)>,
     /// The number of cancellations that were received for no request, or for a request cancelled before.
     stray_cancellations: u64,
     most_requests: usize,
@@ -114,7 +105,7 @@ impl Routes {
             most_calls,
             requests: VecDeque::new(),
             serving: HashMap::default(),
-            unanswered: 0,
+            answering: Vec::new(),
             stray_cancellations: 0,
             most_requests,
             receiving: false,
@@ -217,15 +208,12 @@ impl Routes {
         };
         match kind {
             CallKind::Request => {
-                if self.unanswered >= self.most_requests {
+                if self.serving.len() >= self.most_requests {
                     return Err(Error::BadPeer("more calls at a time than permitted"));
                 }
-                // The caller may use a number again as soon as the answer arrives, before this end has noted that the
-                // answer was sent.
-                if self.serving.insert(id, Serving::default()).is_some_and(|earlier| !earlier.is_answering) {
+                if self.serving.insert(id, false).is_some() {
                     return Err(Error::BadPeer("two calls of one number"));
                 }
-                self.unanswered += 1;
                 self.counters.requests += 1;
                 self.requests.push_back(Queued { id, message });
                 Ok(None)
@@ -233,8 +221,8 @@ impl Routes {
             CallKind::Reply => self.answer(id, Answer::Reply(message)),
             CallKind::NoReply => self.answer(id, Answer::None),
             CallKind::Cancel => {
-                if let Some(request) = self.serving.get_mut(&id).filter(|request| !request.is_cancelled) {
-                    request.is_cancelled = true;
+                if let Some(is_cancelled) = self.cancellation_of(id).filter(|is_cancelled| !**is_cancelled) {
+                    *is_cancelled = true;
                     // A cancelled request that was not taken yet is never served.
                     if let Some(at) = self.requests.iter().position(|queued| queued.id == id) {
                         let queued = self.requests.remove(at);
@@ -290,44 +278,41 @@ impl Routes {
         Ok(unwanted)
     }
 
+    /// Returns the place that says whether the caller has cancelled the request `id`; `None` if the request has an
+    /// answer, or never arrived.
+    fn cancellation_of(&mut self, id: u64) -> Option<&mut bool> {
+        let answering = &mut self.answering;
+        self.serving
+            .get_mut(&id)
+            .or_else(|| answering.iter_mut().find(|(other, _)| *other == id).map(|(_, is_cancelled)| is_cancelled))
+    }
+
     /// Removes the request `id` from the requests without an answer, because its answer was sent.
     pub(super) fn answered(&mut self, id: u64) {
-        if let Some(request) = self.serving.remove(&id)
-            && !request.is_answering
-        {
-            self.unanswered -= 1;
-        }
+        self.serving.remove(&id);
     }
 
     /// Notes that a thread begins to send the answer to the request `id`.
     pub(super) fn begin_answer(&mut self, id: u64) {
-        if let Some(request) = self.serving.get_mut(&id)
-            && !request.is_answering
-        {
-            request.is_answering = true;
-            self.unanswered -= 1;
+        if let Some(is_cancelled) = self.serving.remove(&id) {
+            self.answering.push((id, is_cancelled));
         }
     }
 
     /// Notes that the thread which has begun an answer to the request `id` has sent the answer, or, if `sent` is false,
     /// could not send it: the request has no answer again.
     pub(super) fn end_answer(&mut self, id: u64, sent: bool) {
-        let Some(request) = self.serving.get_mut(&id) else { return };
-        if !request.is_answering {
-            // The caller has the answer, and has used the number for a new call.
-            return;
-        }
-        if sent {
-            self.serving.remove(&id);
-        } else {
-            request.is_answering = false;
-            self.unanswered += 1;
+        if let Some(at) = self.answering.iter().position(|(other, _)| *other == id) {
+            let (_, is_cancelled) = self.answering.swap_remove(at);
+            if !sent {
+                self.serving.insert(id, is_cancelled);
+            }
         }
     }
 
     /// Returns whether the caller has cancelled the request `id`.
-    pub(super) fn is_cancelled(&self, id: u64) -> bool {
-        self.serving.get(&id).is_some_and(|request| request.is_cancelled)
+    pub(super) fn is_cancelled(&mut self, id: u64) -> bool {
+        self.cancellation_of(id).is_some_and(|is_cancelled| *is_cancelled)
     }
 
     /// Wakes the reactor of the end, if any, because there are deferred messages.

@@ -124,36 +124,45 @@ impl Interrupts {
 #[derive(Clone, Copy, Debug)]
 pub(crate) struct Interruption<'a> {
     interrupts: Option<&'a Interrupts>,
-    by_nudges: bool,
-    by_signals: bool,
+    also: Also,
+}
+
+/// What can interrupt a wait besides [`Interrupts::raise`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Also {
+    Nothing,
+    Signals,
+    /// A signal, or [`Interrupts::nudge`].
+    SignalsAndNudges,
 }
 
 impl<'a> Interruption<'a> {
     /// The value for a wait that nothing can interrupt.
-    pub(crate) const NONE: Self = Self { interrupts: None, by_nudges: false, by_signals: false };
+    pub(crate) const NONE: Self = Self { interrupts: None, also: Also::Nothing };
 
     /// The value for a wait that only a signal can interrupt.
-    pub(crate) const SIGNALS: Self = Self { interrupts: None, by_nudges: false, by_signals: true };
+    pub(crate) const SIGNALS: Self = Self { interrupts: None, also: Also::Signals };
 
     /// Returns the value for a wait that a signal can interrupt, and another thread through `interrupts`, if any: the
     /// interrupts of the end on which the thread waits.
     pub(crate) fn by(interrupts: Option<&'a Interrupts>) -> Self {
-        Self { interrupts, by_nudges: false, by_signals: true }
+        Self { interrupts, also: Also::Signals }
     }
 
     /// Returns this value for a wait for a message, which [`Interrupts::nudge`] can interrupt, too.
     pub(crate) fn and_nudges(self) -> Self {
-        Self { by_nudges: true, ..self }
+        Self { also: Also::SignalsAndNudges, ..self }
     }
 
     #[inline]
     pub(crate) fn has_come(self) -> bool {
-        self.is_raised() || (self.by_signals && signals::has_come())
+        self.is_raised() || (self.also != Also::Nothing && signals::has_come())
     }
 
     /// Returns whether another thread of this process has interrupted the wait.
     fn is_raised(self) -> bool {
-        self.interrupts.is_some_and(|interrupts| interrupts.is_raised() || (self.by_nudges && interrupts.is_nudged()))
+        let heeds_nudges = self.also == Also::SignalsAndNudges;
+        self.interrupts.is_some_and(|interrupts| interrupts.is_raised() || (heeds_nudges && interrupts.is_nudged()))
     }
 
     /// Checks whether the wait has been interrupted. Returns `Ok` if the wait was not interrupted.
@@ -165,7 +174,7 @@ impl<'a> Interruption<'a> {
         if self.is_raised() {
             return Err(Error::Interrupted);
         }
-        if self.by_signals { signals::check() } else { Ok(()) }
+        if self.also == Also::Nothing { Ok(()) } else { signals::check() }
     }
 
     /// Notes where a thread may sleep while it waits on the end in `direction`: on the socket of `link`, and on the

@@ -16,7 +16,6 @@ use crate::quota::{OverLimit, pools};
 use crate::ring::{Consumer, Memory, NextRecord, Record, RecordKind};
 use crate::shm::Mapping;
 use crate::signals;
-use crate::wake::interrupt::Interruption;
 use crate::wake::lock::Guard;
 use crate::wake::{Direction, Wait};
 
@@ -75,7 +74,7 @@ impl End {
     pub(super) fn next_record_by(&self, rx: &mut Rx, deadline: Deadline) -> Result<Option<Record>, Error> {
         loop {
             match self.next_record(rx) {
-                Err(Error::WouldBlock) if !deadline.is_now() => self.goes_on(deadline, self.recv_interruption())?,
+                Err(Error::WouldBlock) if !deadline.is_now() => self.goes_on(deadline, Direction::Receiving)?,
                 found => return found,
             }
         }
@@ -87,11 +86,12 @@ impl End {
     /// # Errors
     /// [`Error::WouldBlock`] if the call must not block; [`Error::TimedOut`]; [`Error::Interrupted`].
     #[cold]
-    pub(in crate::channel) fn goes_on(&self, deadline: Deadline, interruption: Interruption<'_>) -> Result<(), Error> {
+    pub(in crate::channel) fn goes_on(&self, deadline: Deadline, direction: Direction) -> Result<(), Error> {
         match () {
             () if deadline.is_now() => Err(Error::WouldBlock),
             () if deadline.has_passed() => Err(Error::TimedOut),
-            () => interruption.check(),
+            () if direction == Direction::Sending => self.interruption().check(),
+            () => self.recv_interruption().check(),
         }
     }
 

@@ -14,6 +14,7 @@ use crate::lane::{Lane, Name, mailbox, waiter};
 use crate::link::packet::Packet;
 use crate::quota::pools;
 use crate::ring::{self, Ended, Memory, RecordKind};
+use crate::wake::Direction;
 use crate::wake::lock::Guard;
 
 /// After each this many messages, the sender publishes its CPU. If the peer has shown no activity since the last time,
@@ -64,7 +65,7 @@ impl End {
             }
             lanes += 1;
             if lanes % MOST_LANES == 0 {
-                self.goes_on(deadline, self.interruption())?;
+                self.goes_on(deadline, Direction::Sending)?;
             }
         }
         Ok(())

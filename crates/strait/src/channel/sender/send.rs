@@ -16,6 +16,7 @@ use crate::link::packet::PayloadMemory;
 use crate::link::{Amount, Attachments};
 use crate::ring::{Ended, Header, ONE_CELL, RecordKind, Slot};
 use crate::signals;
+use crate::wake::Direction;
 use crate::wake::lock::Guard;
 
 impl Channel {
@@ -334,7 +335,7 @@ impl End {
                 }
             }
             if lanes % MOST_LANES == 0 {
-                self.goes_on(deadline, self.interruption())?;
+                self.goes_on(deadline, Direction::Sending)?;
             }
         }
         unreachable!("a call goes on for as long as it takes")
@@ -429,7 +430,7 @@ impl End {
                 },
             }
             if lanes % MOST_LANES == 0 {
-                self.goes_on(deadline, self.interruption())?;
+                self.goes_on(deadline, Direction::Sending)?;
             }
         }
         unreachable!("a call goes on for as long as it takes")
