@@ -187,6 +187,7 @@ impl CallShared {
     /// it has released the lock. Without such a thread and without a reactor, the next thread that waits on the end
     /// sends the messages.
     #[must_use]
+    #[inline]
     fn flush_or_wake(&self, routes: &mut Locked<'_>) -> Left {
         if self.flush(routes) {
             return Left::Nothing;
@@ -205,7 +206,14 @@ impl CallShared {
 
     /// Sends the cancellations and answers without a payload that were deferred for lack of room, as long as there is
     /// room. Returns whether none is left.
+    #[inline]
     fn flush(&self, routes: &mut Locked<'_>) -> bool {
+        routes.deferred.is_empty() || self.flush_some(routes)
+    }
+
+    /// Does what [`flush`](Self::flush) does, for at least one message.
+    #[cold]
+    fn flush_some(&self, routes: &mut Locked<'_>) -> bool {
         while let Some((kind, id)) = routes.deferred.front().copied() {
             // The message is small and sent at once or not at all. The lock is held, so that the message is sent only
             // once.
