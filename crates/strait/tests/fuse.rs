@@ -4,9 +4,9 @@
 mod common;
 
 use std::io::Read;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 use std::sync::mpsc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::travel::{Book, MIXED, NoLedger, Random, Sizes, TINY, Traveller, balance};
 use common::{Actor, finish, parent, play, spawn};
@@ -26,6 +26,7 @@ fn child() {
         ("mover", |_| mover()),
         ("counter", |_| counter()),
         ("late", |_| late()),
+        ("holder of an end", |_| holder_of_an_end()),
     ]);
 }
 
@@ -330,6 +331,54 @@ fn a_fuse_for_which_a_socket_has_no_room_changes_nothing() {
     held.0.fuse(held.1, DEADLINE).unwrap();
     expect(&a, b"a file, and more");
     drop((a, a_before));
+    finish(actor);
+}
+
+/// Receives an end, and then answers each message with the number of its descriptors.
+fn holder_of_an_end() {
+    let channel = parent();
+    let _end = ends_of(&mut channel.recv_by(DEADLINE).unwrap());
+    while let Ok(mut message) = channel.recv_by(DEADLINE) {
+        drop(message.take_handles().unwrap());
+        channel.send(common::descriptors().to_string().as_bytes()).unwrap();
+    }
+}
+
+/// Shows that the repeated attempts of a fuse leave no descriptors in the process of a far end. Each attempt sends the
+/// backlog there, and fails if the other far end has published one more message meanwhile, which it does often here.
+#[test]
+fn attempts_of_a_fuse_leave_nothing_with_a_far_end() {
+    const FILES: usize = 60;
+    let (actor, channel) = spawn("holder of an end");
+    let ((a, b), (c, d)) = (Channel::pair().unwrap(), Channel::pair().unwrap());
+    channel.send(Outgoing::new(b"an end").handle(d)).unwrap();
+    let descriptors = || {
+        // For the file, the process receives the packets that came before.
+        channel.send(Outgoing::new(b"how many?").handle(common::file_with(b"a file"))).unwrap();
+        let answer = channel.recv_by(DEADLINE).unwrap();
+        std::str::from_utf8(answer.bytes()).unwrap().parse::<usize>().unwrap()
+    };
+    let before = descriptors();
+    for _ in 0..FILES {
+        a.send(Outgoing::new(b"with a file").handle(common::file_with(b"a file"))).unwrap();
+    }
+    let over = AtomicBool::new(false);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !over.load(Ordering::Relaxed) {
+                let _ = a.try_send(b"one more");
+                // Not so often that the ring is full before the first attempt.
+                let begin = Instant::now();
+                while begin.elapsed() < Duration::from_micros(20) {}
+            }
+        });
+        let fused = b.fuse(c, DEADLINE);
+        over.store(true, Ordering::Relaxed);
+        fused.unwrap();
+    });
+    let after = descriptors();
+    assert!(after <= before + FILES + 16, "{before} descriptors, and then {after}");
+    drop((a, channel));
     finish(actor);
 }
 

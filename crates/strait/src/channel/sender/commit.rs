@@ -203,7 +203,7 @@ impl End {
 
     /// Retracts the attachments of records that could not be committed: the peer will discard these attachments. Does
     /// nothing if none were sent.
-    pub(super) fn retract(&self, tx: &mut Tx) {
+    pub(in crate::channel) fn retract(&self, tx: &mut Tx) {
         if std::mem::take(&mut tx.attached) {
             let link = tx.lane.link();
             if link.is_local() {

@@ -416,8 +416,10 @@ impl<'a> Half<'a> {
         }
     }
 
-    /// Discards the staged records.
+    /// Discards the staged records, and has the peer discard their attachments. The ring is fresh and holds no other
+    /// records, so the peer loses nothing else.
     fn discard(&mut self) {
+        self.end.retract(&mut self.tx);
         self.tx.discard();
         self.descriptors = 0;
     }
