@@ -498,3 +498,33 @@ fn a_receiver_that_never_waits_knows_the_limit_on_messages_in_flight() {
         }
     }
 }
+
+/// Shows that calls that must not wait fail at once while the iterator of a `send_many` takes its time, and that the
+/// iterator itself can make such calls.
+#[test]
+fn an_iterator_that_takes_its_time_makes_no_other_thread_spin() {
+    let (a, b) = Channel::pair().unwrap();
+    let (began, begins) = std::sync::mpsc::channel();
+    let (go_on, goes_on) = std::sync::mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let messages = std::iter::from_fn(move || {
+            began.send(()).ok()?;
+            goes_on.recv_timeout(DEADLINE / 4).ok().map(|()| Outgoing::new(b"m"))
+        });
+        let sending = scope.spawn(|| a.send_many(messages, DEADLINE).unwrap());
+        begins.recv().unwrap();
+        assert_eq!(a.try_send(b"x").unwrap_err().error, Error::WouldBlock);
+        go_on.send(()).unwrap();
+        drop(go_on);
+        assert_eq!(sending.join().unwrap(), 1);
+    });
+    let nested = std::iter::once_with(|| {
+        assert_eq!(a.try_send(b"nested").unwrap_err().error, Error::WouldBlock);
+        Outgoing::new(b"n")
+    });
+    assert_eq!(a.send_many(nested, DEADLINE).unwrap(), 1);
+    a.try_send(b"after").unwrap();
+    for expected in [&b"m"[..], b"n", b"after"] {
+        assert_eq!(b.try_recv().unwrap().bytes(), expected);
+    }
+}

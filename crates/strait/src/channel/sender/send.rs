@@ -60,6 +60,9 @@ impl Channel {
     /// Sends messages in batches: as many messages as fit into the ring appear at the peer at once, with one wake-up.
     /// Returns the number of messages sent, which is the number of all messages.
     ///
+    /// The call keeps the sending direction for itself until the iterator ends. Meanwhile other calls that send on this
+    /// end wait, also calls of the iterator itself; those that must not wait fail with [`Error::WouldBlock`].
+    ///
     /// ```
     /// let (a, b) = strait::Channel::pair()?;
     /// a.send_many(["one", "two", "three"], strait::Deadline::NEVER)?;
@@ -366,6 +369,8 @@ impl End {
         let mut outcome = Ok(());
         let mut staged = 0;
         let mut unsent = Vec::new();
+        // The iterator is code of the program, and may take long or use this channel.
+        tx.mark_blocking();
         let mut batch = Batch { end: self, tx, pack: None, deadline };
         for Outgoing { parts, mut handles } in messages {
             if handles.is_empty() && batch.stage_packed(parts) {
@@ -389,6 +394,8 @@ impl End {
         // All messages before the failed message are complete, and so are committed.
         let committed = batch.commit();
         drop(batch);
+        tx.unmark_blocking();
+        self.after_blocking();
         let sent = staged - tx.uncommitted.0 as usize;
         outcome.and(committed).map(|()| sent).map_err(|error| {
             tx.discard();
