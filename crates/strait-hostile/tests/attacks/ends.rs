@@ -674,6 +674,31 @@ attack! {
 }
 
 attack! {
+    /// An end whose other end moves again and again is sent: a call without a wait follows a thousand lanes at most.
+    a04_an_end_in_a_row_of_lanes_is_sent {
+        on_a_victim(|mut peer, channel| {
+            const LANES: u32 = 5000;
+            let arena = peer.announce(1, LANES, 4, 0).unwrap();
+            let mut end = Some(give_end(&mut peer, &channel, arena.name(0), 1, &arena.lane(0)));
+            for slot in 0..LANES - 1 {
+                let lane = arena.lane(slot);
+                lane.transfer().store(transfer::HANDED_OVER, SeqCst);
+                Writer::new(lane.ring(0)).put(header(kind::MOVED, 16, 0), &arena.name(slot + 1).to_bytes());
+            }
+            arena.lane(LANES - 1).transfer().store(transfer::HANDED_OVER, SeqCst);
+            let (times, sent) = times_blocked(|| {
+                channel.try_send(Outgoing::new(b"").handle(end.take().unwrap())).map_err(|mut failed| {
+                    end = failed.handles.pop().and_then(Handle::into_channel);
+                    failed.error
+                })
+            });
+            sent.unwrap();
+            assert!((4..6).contains(&times), "{times} times");
+        });
+    }
+}
+
+attack! {
     /// At every step, the peer writes to the transfer word and the other words about the owner of an end.
     a04_hands_that_say_anything {
         on_a_victim(|mut peer, channel| {

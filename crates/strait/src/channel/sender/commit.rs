@@ -181,8 +181,13 @@ impl End {
         let needed = (2 * cells + 2).next_power_of_two().max(ring::cells_to_carry(longest));
         let mut carried = Ok(());
         // While the ring grows, the other end may move to yet another lane.
+        let mut lanes = 0;
         while cells > 0 && needed > tx.producer.memory().cells() && carried.is_ok() {
             carried = self.grow(tx, needed, deadline);
+            lanes += 1;
+            if carried.is_ok() && lanes % MOST_LANES == 0 {
+                carried = self.goes_on(deadline, Direction::Sending);
+            }
         }
         for (header, payload) in records {
             if carried.is_ok() {

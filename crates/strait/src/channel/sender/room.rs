@@ -9,6 +9,7 @@ use crate::blocked_on::{self, BlockedOn, Subject};
 use crate::channel::End;
 use crate::channel::options::Options;
 use crate::channel::pool::Loan;
+use crate::channel::receiver::next::MOST_LANES;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::Lane;
@@ -40,6 +41,7 @@ impl End {
             Ok(slot) => return Ok(slot),
             Err(no_room) => no_room,
         };
+        let (mut lane, mut lanes) = (Arc::as_ptr(&tx.lane), 0);
         loop {
             if no_room == NoRoom::Corrupt {
                 return Err(tx.end_with(Error::BadPeer("credit for cells that were never used")));
@@ -72,6 +74,13 @@ impl End {
             match tx.producer.stage(header) {
                 Ok(slot) => return Ok(slot),
                 Err(again) => no_room = again,
+            }
+            if lane != Arc::as_ptr(&tx.lane) {
+                lane = Arc::as_ptr(&tx.lane);
+                lanes += 1;
+                if lanes % MOST_LANES == 0 {
+                    self.goes_on(deadline, Direction::Sending)?;
+                }
             }
         }
     }

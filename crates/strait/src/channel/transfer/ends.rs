@@ -29,6 +29,7 @@ use crate::os::memory;
 use crate::ring::{CELL, Header, RecordKind, longest_payload};
 use crate::shm::Shareable;
 use crate::signals;
+use crate::wake::Direction;
 use crate::wake::lock::Guard;
 
 /// Number of bytes of the longest handle table that is stored in the ring. A longer table travels in sealed memory.
@@ -80,15 +81,10 @@ impl End {
             // process.
             let sent = self.try_send_ends(tx, content, len, handles, deadline);
             tx.unpin();
-            match sent {
+            let goes_on_elsewhere = match sent {
                 Err(error) if tx.has_moved() => {
                     signals::postpone(error);
-                    // The other end has moved again in the course of this attempt. A hostile peer could repeat such
-                    // moves without end.
-                    moves += 1;
-                    if moves > MOST_MOVES && deadline.has_passed() {
-                        break Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut });
-                    }
+                    true
                 }
                 // The source of the moved end may exit as soon as the end has gone on.
                 Err(Error::PeerClosed) if tx.ended().is_none() && tx.has_frozen() => {
@@ -96,7 +92,22 @@ impl End {
                     if let Err(error) = self.follow_frozen(tx) {
                         break Err(error);
                     }
+                    true
                 }
+                _ => false,
+            };
+            if goes_on_elsewhere {
+                // The other end has moved again in the course of this attempt. A hostile peer could repeat such moves
+                // without end.
+                moves += 1;
+                if moves > MOST_MOVES
+                    && let Err(error) = self.goes_on(deadline, Direction::Sending)
+                {
+                    break Err(error);
+                }
+                continue;
+            }
+            match sent {
                 Err(Error::WouldBlock) if !deadline.is_now() => {
                     if let Err(error) = self.wait_to_send_ends(tx, &mut backoff, deadline) {
                         break Err(error);

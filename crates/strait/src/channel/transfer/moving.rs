@@ -142,7 +142,8 @@ impl End {
     ) -> Result<(), Error> {
         let mut tx = self.tx.lock_unless(deadline, || Interruption::SIGNALS)?;
         let mut rx = self.rx.lock_unless(deadline, || Interruption::SIGNALS)?;
-        loop {
+        // The other end may move at the same time, again and again.
+        for _ in 0..MOST_LANES {
             self.follow_to_peer(&mut tx, &mut rx, along)?;
             if tx.ended().is_none() && tx.lane.is_down() {
                 // The other end may have gone on to another lane right before. Otherwise the other end is closed or
@@ -221,6 +222,7 @@ impl End {
             along.moved.push(MovedAlong { lane: fresh, other_goes_to });
             return Ok(());
         }
+        Err(Error::WouldBlock)
     }
 
     /// Moves this end within this process, into memory shared only by this process and the process of the other end.
