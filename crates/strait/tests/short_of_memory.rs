@@ -22,6 +22,7 @@ fn child() {
         ("has an end", has_an_end),
         ("waits for an end", waits_for_an_end),
         ("holds an end", holds_an_end),
+        ("receives with little memory", receives_with_little_memory),
     ]);
 }
 
@@ -286,4 +287,45 @@ fn a_member_whose_peer_cannot_be_told_that_it_listens_is_told_of_the_peers_death
     holding.0.kill().unwrap();
     assert_eq!(to_waiting.recv_by(DEADLINE).unwrap().bytes(), b"was told");
     common::finish(waiting);
+}
+
+/// The size in bytes of a message for which a process does not find memory: more than the 64 MiB of address space that
+/// an allocator may hold in reserve for a thread.
+const LARGE: usize = 80 << 20;
+
+/// Takes a large message out of its ring, and then receives the message while there is no memory for another copy.
+fn receives_with_little_memory(how: &str) {
+    let channel = parent();
+    if how == "looks at what is queued" {
+        // Behind the large message the ring has grown, so a look takes the message out of the ring.
+        wait_until("all messages have come", || channel.status().unwrap().messages == 1001);
+    } else {
+        wait_until("the message has come", || channel.peek().unwrap().is_some());
+        channel.rehome(DEADLINE).unwrap();
+    }
+    lack_memory_but(LARGE as u64 / 4);
+    let received = match channel.try_recv() {
+        Err(error) => {
+            assert!(matches!(error, Error::NoMemory { .. }), "{error}");
+            limit(Resource::As, None);
+            channel.try_recv().unwrap()
+        }
+        Ok(received) => received,
+    };
+    limit(Resource::As, None);
+    assert!(received.bytes() == common::pattern(1, LARGE), "another message of {} bytes", received.bytes().len());
+    channel.send(b"received").unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"small");
+}
+
+/// Shows that a message that was taken out of its ring is not lost if there is no memory to receive it.
+#[test]
+fn a_message_out_of_its_ring_is_received_once_there_is_memory() {
+    for how in ["looks at what is queued", "moves"] {
+        let (actor, channel) = spawn_with_argument("receives with little memory", how);
+        channel.send(common::pattern(1, LARGE).as_slice()).unwrap();
+        (0..1000).for_each(|_| channel.send_by(b"small", DEADLINE).unwrap());
+        assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"received");
+        common::finish(actor);
+    }
 }

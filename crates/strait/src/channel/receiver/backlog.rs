@@ -52,17 +52,18 @@ impl BacklogPayload {
 
     /// Appends the bytes of the payload to `out`. Fails if there is no memory for them.
     pub(in crate::channel) fn append_to(&self, out: &mut Vec<u8>) -> Result<(), Error> {
-        let (mapping, offset, len) = match self {
+        let len = self.len();
+        if out.try_reserve(len).is_err() {
+            return Err(Error::NoMemory { call: "memory for a table of handles" });
+        }
+        let (mapping, offset) = match self {
             Self::Bytes(bytes) => {
                 out.extend_from_slice(bytes);
                 return Ok(());
             }
-            Self::Block(mapping, block, len) => (mapping, block.at(), *len),
-            Self::Sealed(mapping, len) => (mapping, 0, *len),
+            Self::Block(mapping, block, _) => (mapping, block.at()),
+            Self::Sealed(mapping, _) => (mapping, 0),
         };
-        if out.try_reserve(len).is_err() {
-            return Err(Error::NoMemory { call: "memory for a table of handles" });
-        }
         mapping.copy_out(offset, &mut out.spare_capacity_mut()[..len]);
         // SAFETY: `len` bytes were reserved and have been written just now.
         unsafe { out.set_len(out.len() + len) };
@@ -93,24 +94,46 @@ impl BacklogMessage {
         self.arrived.into_handles().into_ends()
     }
 
-    /// Splits the message into payload, handles (or value) and origin. Copies a payload that is in a block into private
-    /// memory.
-    pub(in crate::channel) fn into_parts(self) -> (Payload, ReceivedExtras, Origin) {
+    /// Copies a payload that is in a block into private memory: the former sender could still change the block. Fails,
+    /// and leaves the message unchanged, if there is no memory.
+    fn leave_block(&mut self) -> Result<(), Error> {
+        let BacklogPayload::Block(mapping, block, len) = &self.payload else { return Ok(()) };
+        let (mut bytes, len) = (Vec::new(), *len);
+        if bytes.try_reserve_exact(len).is_err() {
+            return Err(NO_MEMORY);
+        }
+        mapping.copy_out(block.at(), &mut bytes.spare_capacity_mut()[..len]);
+        // SAFETY: `len` bytes were reserved and have been written just now.
+        unsafe { bytes.set_len(len) };
+        self.payload = BacklogPayload::Bytes(bytes);
+        Ok(())
+    }
+
+    /// Splits the message, which has [left its block](Self::leave_block), into payload, handles (or value) and origin.
+    fn into_parts(self) -> (Payload, ReceivedExtras, Origin) {
         let payload = match self.payload {
             BacklogPayload::Bytes(bytes) => Payload::Own(bytes),
             BacklogPayload::Sealed(mapping, len) => Payload::Sealed { mapping, len },
-            BacklogPayload::Block(mapping, block, len) => {
-                // The former sender could still change the block, so its bytes are copied once.
-                let mut bytes = Vec::with_capacity(len);
-                mapping.copy_out(block.at(), &mut bytes.spare_capacity_mut()[..len]);
-                // SAFETY: `len` bytes were reserved and have been written just now.
-                unsafe { bytes.set_len(len) };
-                Payload::Own(bytes)
-            }
+            BacklogPayload::Block(..) => unreachable!("a message that is received has left its block"),
         };
         (payload, self.arrived, self.origin)
     }
 }
+
+impl Rx {
+    /// Takes the first message out of the backlog, split into payload, handles (or value) and origin. Returns `None` if
+    /// the backlog is empty. Fails, and leaves the message there, if there is no memory for its payload.
+    pub(super) fn pop_parts(&mut self) -> Result<Option<(Payload, ReceivedExtras, Origin)>, Error> {
+        match self.backlog().and_then(|all| all.front_mut()) {
+            Some(first) => first.leave_block()?,
+            None => return Ok(None),
+        }
+        Ok(self.pop_backlog().map(BacklogMessage::into_parts))
+    }
+}
+
+/// The error if there is no memory for the bytes of a message.
+const NO_MEMORY: Error = Error::NoMemory { call: "memory for the message" };
 
 /// Copies `len` bytes from `offset` of a mapping into new sealed memory, and returns its descriptor.
 fn sealed_copy(mapping: &Mapping, mut offset: usize, len: usize) -> Result<OwnedFd, Error> {
@@ -160,7 +183,7 @@ impl End {
                 charge = rx.charge(amounts)?;
                 let mut bytes = Vec::new();
                 if bytes.try_reserve_exact(len).is_err() {
-                    return Err(Error::NoMemory { call: "memory for the message" });
+                    return Err(NO_MEMORY);
                 }
                 rx.copy(&payload, 0, &mut bytes.spare_capacity_mut()[..len]);
                 // SAFETY: `len` bytes were reserved and have been written just now.

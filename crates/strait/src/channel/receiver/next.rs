@@ -304,7 +304,10 @@ impl End {
     fn read_table(&self, rx: &mut Rx, record: Record, offset: usize, message: u64) -> Result<Vec<u8>, Error> {
         if record.header.handles() == 0 {
             let len = record.header.len() - offset;
-            let mut table = Vec::with_capacity(len);
+            let mut table = Vec::new();
+            if table.try_reserve_exact(len).is_err() {
+                return Err(Error::NoMemory { call: "memory for a table of handles" });
+            }
             rx.consumer().read(record, offset, &mut table.spare_capacity_mut()[..len]);
             // SAFETY: `len` bytes were reserved and have been written just now.
             unsafe { table.set_len(len) };

@@ -576,8 +576,7 @@ impl End {
     fn recv_view<K>(&self, deadline: Deadline, keep: impl FnOnce() -> K) -> Result<InPlace<'_, K>, Error> {
         let mut rx = self.lock_rx(deadline)?;
         loop {
-            if let Some(unread) = rx.pop_backlog() {
-                let (mut payload, mut arrived, origin) = unread.into_parts();
+            if let Some((mut payload, mut arrived, origin)) = rx.pop_parts()? {
                 self.count(&payload);
                 if arrived.value().is_some() {
                     // This call owns the value now, and the value's code runs without a lock.
@@ -662,16 +661,32 @@ impl End {
             if self.recv_plain(rx, message) {
                 return Ok(());
             }
-            if let Some(unread) = rx.pop_backlog() {
-                let (payload, arrived, origin) = unread.into_parts();
-                self.count(&payload);
-                (message.arrived, message.origin) = (arrived, origin);
-                return self.take_payload_unless_value(rx, &payload, message);
+            if rx.backlog().is_some() {
+                return self.recv_backlog(rx, message);
             }
             match self.next_record_by(rx, deadline)? {
                 Some(record) => return self.recv_any(rx, record, message),
                 None => self.wait_for_message(rx, deadline)?,
             }
+        }
+    }
+
+    /// Receives the first message of the backlog, which is not empty, into `message`. After an error the message is
+    /// still there.
+    #[inline(never)]
+    fn recv_backlog(&self, rx: &mut Rx, message: &mut Message) -> Result<(), Error> {
+        if let Some(BacklogPayload::Sealed(mapping, len)) = rx.backlog().and_then(|all| Some(&all.front()?.payload)) {
+            self.reserve_for(&Payload::Sealed { mapping: mapping.clone(), len: *len }, message)?;
+        }
+        let Some((payload, arrived, origin)) = rx.pop_parts()? else { return Err(Error::WouldBlock) };
+        self.count(&payload);
+        (message.arrived, message.origin) = (arrived, origin);
+        match payload {
+            Payload::Own(bytes) if message.arrived.value().is_none() => {
+                message.bytes = bytes.into();
+                Ok(())
+            }
+            payload => self.take_payload_unless_value(rx, &payload, message),
         }
     }
 
@@ -772,7 +787,7 @@ impl End {
             if let Some(unread) = rx.backlog().and_then(|all| all.front()) {
                 let needed = unread.payload.len();
                 let Some(buffer) = buffer.get_mut(..needed) else { return Err(Error::BufferTooSmall { needed }) };
-                let (payload, arrived, origin) = rx.pop_backlog().expect("looked at just now").into_parts();
+                let (payload, arrived, origin) = rx.pop_parts()?.expect("looked at just now");
                 self.count(&payload);
                 rx.copy(&payload, 0, as_uninit(buffer));
                 return Ok(Received { len: needed, arrived, origin });
