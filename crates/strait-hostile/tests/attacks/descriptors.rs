@@ -211,6 +211,41 @@ attack! {
 }
 
 attack! {
+    /// Looks at what is queued take messages with descriptors out of their rings: the descriptors stay charged, and the
+    /// looks stop before the peer holds more than half its limit here. No message is lost.
+    a13_descriptors_of_messages_that_nobody_receives {
+        on_a_victim(|mut peer, channel| {
+            const LIMIT: u64 = 256;
+            strait::quota::set_limits(Limits::new().peer(strait::quota::Resource::Descriptors, LIMIT));
+            let spare = file_with(b"x");
+            let before = descriptors();
+            let messages = 12;
+            for n in 0..messages {
+                peer.send_with(&[n], &[spare.as_fd(); 32]).unwrap();
+                // A look goes on behind the larger ring only if the messages before it leave their ring.
+                if n % 3 == 2 {
+                    peer.grow(256 << (n / 3)).unwrap();
+                }
+            }
+            let looked = channel.status();
+            let held = descriptors() - before;
+            assert_eq!(looked.unwrap_err(), Error::LimitReached(strait::quota::Resource::Descriptors));
+            assert!(held as u64 <= LIMIT / 2 + 64, "{held} descriptors");
+            let usage = channel.peer_usage().unwrap().unwrap();
+            let charged = usage.peer(strait::quota::Resource::Descriptors).held;
+            assert!(charged >= 64, "{charged} descriptors are charged");
+            for n in 0..messages {
+                let mut message = channel.try_recv().unwrap();
+                assert_eq!(message.bytes(), [n]);
+                assert_eq!(message.take_handles().unwrap().len(), 32);
+            }
+            assert_eq!(channel.status().unwrap().messages, 0);
+            strait::quota::set_limits(Limits::new());
+        });
+    }
+}
+
+attack! {
     /// A peer does not receive descriptors. The kernel limits the descriptors in flight of a user, so a stalled
     /// channel must leave room for others.
     a14_descriptors_that_stay_under_way {

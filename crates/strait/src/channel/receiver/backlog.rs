@@ -25,8 +25,8 @@ use crate::shm::Mapping;
 pub(in crate::channel) struct BacklogMessage {
     pub(in crate::channel) payload: BacklogPayload,
     pub(in crate::channel) arrived: ReceivedExtras,
-    /// The charge to the peer's account for a payload in private memory. `None` for a payload in shared memory (the
-    /// mapping holds the charge), for a put-back message, and if the link charges nothing.
+    /// The charge to the peer's account for a payload in private memory, and for the descriptors. A payload in shared
+    /// memory is charged by its mapping. `None` for a put-back message, and if the link charges nothing.
     pub(in crate::channel) charge: Option<Charge>,
     pub(in crate::channel) origin: Origin,
 }
@@ -191,6 +191,14 @@ impl End {
                 BacklogPayload::Bytes(bytes)
             }
         };
+        // The descriptors stay charged until the program receives the message.
+        if record.header.handles() > 0 {
+            let link = rx.lane.current_link();
+            match (&mut charge, link.ledger().charge_unread_descriptors(record.header.handles())?) {
+                (Some(charge), Some(more)) => charge.absorb(more),
+                (none, more) => *none = none.take().or(more),
+            }
+        }
         let arrived = self.arrived(rx, record)?;
         let stored = if arrived.value().is_some() { BacklogPayload::Bytes(Vec::new()) } else { stored };
         if !leaves {
