@@ -127,13 +127,28 @@ pub(crate) fn is_listening() -> bool {
 }
 
 /// Returns the hub of the process; makes the hub at the first call.
+#[inline]
 fn hub() -> Result<&'static Hub> {
-    if let Some(hub) = HUB.get().get() {
-        return Ok(hub);
+    match HUB.get().get() {
+        Some(hub) => Ok(hub),
+        None => make_hub(),
     }
+}
+
+#[cold]
+fn make_hub() -> Result<&'static Hub> {
     // If another thread was faster, its hub is used.
     let _ = HUB.get().set(Hub::new()?);
     Ok(HUB.get().get().expect("it was set just now"))
+}
+
+/// Makes the hub of the process, unless it is there.
+///
+/// # Errors
+/// `NO_RESOURCES` or `NO_MEMORY`.
+#[inline]
+pub(crate) fn prepare() -> Result<()> {
+    hub().map(drop)
 }
 
 /// Wakes the leader.
@@ -144,7 +159,8 @@ pub(crate) fn nudge() {
 }
 
 /// Registers a channel for one look at its handle, at the first of the wanted events. Replaces the channel's earlier
-/// registration. `koid` is the koid of the channel's end. The caller has the reading lock of the channel.
+/// registration. `koid` is the koid of the channel's end. The caller has the reading lock of the channel, and has called
+/// [`prepare`] before.
 ///
 /// If the registration fails for lack of a resource, a thread looks at the handle after [`RETRY`].
 pub(crate) fn listen(

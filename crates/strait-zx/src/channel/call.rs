@@ -246,6 +246,8 @@ fn begin(handle: zx_handle_t) -> Result<u32> {
     let entry = table().get_kept(handle, Table::get_reading)?;
     let chan = entry.object.channel()?;
     entry.need(ZX_RIGHT_READ | ZX_RIGHT_WRITE)?;
+    // The caller may have to sleep once the message is sent.
+    hub::prepare()?;
     let txid = chan.inner().calls.begin();
     chan.slow.store(true, Ordering::Relaxed);
     Ok(txid)

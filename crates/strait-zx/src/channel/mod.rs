@@ -426,6 +426,9 @@ impl Chan {
     /// Returns the signals now. If there is an observer, and none of its signals is set, adds the observer.
     ///
     /// The caller has the reading lock.
+    ///
+    /// # Errors
+    /// The errors of [`hub::prepare`]; the observer was not added.
     pub(crate) fn observe(
         &self,
         handle: zx_handle_t,
@@ -437,6 +440,11 @@ impl Chan {
         if let Some(observer) = observer {
             let waits_for_edge = observer.waits_for_edge();
             if now & mask == 0 || waits_for_edge {
+                if let Err(error) = hub::prepare() {
+                    // No thread could notice an event.
+                    self.settle(inner);
+                    return Err(error);
+                }
                 inner.last = now;
                 inner.observers.add(observer);
                 if inner.awaits_messages() {
