@@ -5,6 +5,9 @@
 //! another thread. The other threads sleep each on a word of its own. If no other process could change anything here,
 //! all threads sleep that way.
 //!
+//! The leader watches channels through a wait set. A channel with a full queue, whose messages stay in the ring, would
+//! be ready all the time. Such a channel has a trap instead, for the close of the other end.
+//!
 //! The next wait or query finds changes that came while no thread waited.
 
 use std::collections::{BTreeSet, HashMap};
@@ -159,8 +162,8 @@ pub(crate) fn nudge() {
 }
 
 /// Registers a channel for one look at its handle, at the first of the wanted events. Replaces the channel's earlier
-/// registration. `koid` is the koid of the channel's end. The caller has the reading lock of the channel, and has called
-/// [`prepare`] before.
+/// registration. `koid` is the koid of the channel's end. The caller has the reading lock of the channel, and has
+/// called [`prepare`] before.
 ///
 /// If the registration fails for lack of a resource, a thread looks at the handle after [`RETRY`].
 pub(crate) fn listen(
