@@ -2,7 +2,7 @@
 
 use std::io;
 use std::pin::Pin;
-use std::task::{Context, Poll, ready};
+use std::task::{Context, Poll, Waker, ready};
 
 use strait::meet::Connector;
 use strait::pipe::{DataConsumer, DataProducer, PipeOptions};
@@ -72,8 +72,9 @@ pub struct Stream {
 
 #[derive(Debug)]
 enum State {
-    /// The message from the peer that opens the stream was not received yet. The pipes will be in this reactor.
-    Opening(AsyncChannel),
+    /// The message from the peer that opens the stream was not received yet. The pipes will be in the reactor of the
+    /// channel. The wakers are those of the tasks that wait for the message.
+    Opening(AsyncChannel, Vec<Waker>),
     Open(PipeReader, PipeWriter),
     /// The peer's first message opened no stream.
     Failed,
@@ -130,7 +131,7 @@ impl Stream {
     /// The errors of [`AsyncChannel::new`] and of [`Channel::peer`].
     pub fn accept(channel: Channel, reactor: &Reactor) -> io::Result<Self> {
         let peer = channel.peer()?;
-        let state = State::Opening(AsyncChannel::new(channel, reactor)?);
+        let state = State::Opening(AsyncChannel::new(channel, reactor)?, Vec::new());
         Ok(Self { state, peer, aborts_with: None })
     }
 
@@ -175,7 +176,7 @@ impl Stream {
                 writer.abort(reason);
                 reader.abort(reason);
             }
-            State::Opening(channel) => {
+            State::Opening(channel, _) => {
                 let channel = channel.into_inner();
                 // The peer may have opened the stream already.
                 if let Ok((reads, writes)) = channel.try_recv().map_err(Into::into).and_then(|mut m| pipes_of(&mut m)) {
@@ -202,24 +203,40 @@ impl Stream {
     /// Returns the two directions of the stream. Returns `Pending` until the peer has opened the stream; then the task
     /// of `context` is woken.
     fn poll_open(&mut self, context: &mut Context<'_>) -> Poll<io::Result<(&mut PipeReader, &mut PipeWriter)>> {
-        if let State::Opening(channel) = &self.state {
+        if let State::Opening(channel, waiting) = &mut self.state {
+            let Poll::Ready(received) = channel.poll_recv(context) else {
+                if !waiting.iter().any(|waker| waker.will_wake(context.waker())) {
+                    waiting.push(context.waker().clone());
+                }
+                return Poll::Pending;
+            };
             // After an error the next call receives again: a lack of descriptors or memory passes.
-            let mut message = ready!(channel.poll_recv(context))?;
-            let reactor = channel.reactor().clone();
-            self.peer = message.sender().or(self.peer);
-            self.state = State::Failed;
-            let (reads, writes) = pipes_of(&mut message)?;
-            if let Some(reason) = self.aborts_with {
-                writes.set_abort_reason(reason);
-            }
-            self.state = State::new(reads, writes, &reactor)?;
+            let message = received?;
+            let (reactor, waiting) = (channel.reactor().clone(), std::mem::take(waiting));
+            let opened = self.open_with(message, &reactor);
+            // The channel, which is dropped, wakes no other task that waits for its message.
+            waiting.into_iter().for_each(Waker::wake);
+            opened?;
         }
         Poll::Ready(match &mut self.state {
             State::Open(reader, writer) => Ok((reader, writer)),
-            State::Opening(_) | State::Failed => {
+            State::Opening(..) | State::Failed => {
                 Err(io::Error::new(io::ErrorKind::NotConnected, "the peer has opened no stream over this connection"))
             }
         })
+    }
+
+    /// Opens the stream with `message`, the first message of the peer. If the message opens no stream, the stream has
+    /// failed.
+    fn open_with(&mut self, mut message: strait::Message, reactor: &strait::task::Reactor) -> io::Result<()> {
+        self.peer = message.sender().or(self.peer);
+        self.state = State::Failed;
+        let (reads, writes) = pipes_of(&mut message)?;
+        if let Some(reason) = self.aborts_with {
+            writes.set_abort_reason(reason);
+        }
+        self.state = State::new(reads, writes, reactor)?;
+        Ok(())
     }
 
     /// Waits until the peer has opened the stream, and returns the two directions, for two tasks. Cheaper than
@@ -234,7 +251,7 @@ impl Stream {
         std::future::poll_fn(|context| self.poll_open(context).map_ok(drop)).await?;
         match self.state {
             State::Open(reader, writer) => Ok((reader, writer)),
-            State::Opening(_) | State::Failed => Err(io::ErrorKind::NotConnected.into()),
+            State::Opening(..) | State::Failed => Err(io::ErrorKind::NotConnected.into()),
         }
     }
 }

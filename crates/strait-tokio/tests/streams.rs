@@ -317,3 +317,19 @@ async fn a_reader_waits_for_wide_elements() {
     writer.write_all(sent).await.unwrap();
     assert!(timeout(DEADLINE, read).await.expect("in time").unwrap().unwrap() == sent);
 }
+
+/// Shows that a task that waits for the first bytes of an accepted stream is woken although another task, which writes,
+/// has received the message that opens the stream.
+#[tokio::test(flavor = "current_thread")]
+async fn a_reader_of_a_split_stream_does_not_miss_the_opening() {
+    let reactor = Reactor::new().unwrap();
+    let (near, far) = Channel::pair().unwrap();
+    let (mut reader, mut writer) = tokio::io::split(Stream::accept(near, &reactor).unwrap());
+    let reading = tokio::spawn(async move { reader.read_u8().await });
+    // The reader begins to wait. No task runs the reactor until the write below has received the opening message.
+    tokio::task::yield_now().await;
+    let mut other = Stream::open(far, &PipeOptions::new(), &reactor).await.unwrap();
+    writer.write_u8(1).await.unwrap();
+    other.write_u8(7).await.unwrap();
+    assert_eq!(timeout(DEADLINE / 6, reading).await.expect("in time").unwrap().unwrap(), 7);
+}
