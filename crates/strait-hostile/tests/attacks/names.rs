@@ -7,7 +7,7 @@ use std::os::unix::fs::{MetadataExt, PermissionsExt, symlink};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
-use std::sync::atomic::{AtomicI32, Ordering};
+use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
@@ -505,6 +505,39 @@ attack! {
         let refusals: Vec<_> =
             refusals.iter().map(|refused| (refused.peer.and_then(|peer| peer.pid), refused.why)).collect();
         assert_eq!(refusals, [expected]);
+    }
+}
+
+attack! {
+    /// Many such processes, each of which takes the listener long, do not keep `accept` past its deadline.
+    a35_clients_that_cannot_be_answered_and_a_deadline {
+        const CALLERS: usize = 5;
+        const WAITED: Duration = Duration::from_millis(20);
+        let directory = Directory::new();
+        let (admitted, refused) = (Arc::new(AtomicUsize::new(0)), Arc::new(AtomicUsize::new(0)));
+        let (admits, refuses) = (admitted.clone(), refused.clone());
+        let listener = Listener::builder()
+            .directory(&directory.0)
+            .policy(move |_| admits.fetch_add(1, Ordering::SeqCst) < usize::MAX)
+            .on_refused(move |_| {
+                refuses.fetch_add(1, Ordering::SeqCst);
+                // The deadline of the call passes meanwhile.
+                std::thread::sleep(2 * WAITED);
+            })
+            .bind("name")
+            .unwrap();
+        let callers: Option<Vec<_>> =
+            (0..CALLERS).map(|_| call_from_a_socket_without_descriptors(listener.path())).collect();
+        let Some(_callers) = callers else { return };
+        let invitation = listener.invite(SOON).unwrap();
+        while admitted.load(Ordering::SeqCst) < CALLERS {
+            assert_eq!(invitation.accept(WAITED).unwrap_err().error, Error::TimedOut);
+        }
+        assert_eq!(refused.load(Ordering::SeqCst), 0);
+        for call in 1..=CALLERS {
+            assert_eq!(listener.accept(WAITED).unwrap_err().error, Error::TimedOut);
+            assert_eq!(refused.load(Ordering::SeqCst), call);
+        }
     }
 }
 

@@ -446,6 +446,14 @@ impl ListenerState {
                     Err(error) if is_due_to_the_client(error) => self.report_refused(Some(peer), error),
                     channel => return channel,
                 }
+                // Any number of clients may fail. A call without time to wait goes on until no connection is left to
+                // accept, which an event loop relies on.
+                if !deadline.is_now() {
+                    if deadline.has_passed() {
+                        return Err(Error::TimedOut);
+                    }
+                    signals::check()?;
+                }
                 turn = self.leader.lock();
                 continue;
             }
