@@ -255,6 +255,41 @@ def test_ctrl_c_loses_no_call_if_an_initializer_has_set_pythons_handler():
             assert one.submit(square, number).result(LONG) == number * number
 
 
+def test_idle_workers_end_after_a_shutdown_without_a_wait():
+    executor = strait.Executor(2)
+    descriptors = [os.pidfd_open(executor.submit(pid).result(LONG)) for _ in range(2)]
+    executor.shutdown(wait=False)
+    for descriptor in descriptors:
+        assert strait.wait([descriptor], LONG)
+        os.close(descriptor)
+    assert executor is not None
+
+
+FORKS = """
+import os, sys, strait
+if __name__ == "__main__":
+    executor = strait.Executor(1)
+    assert executor.submit(abs, -1).result() == 1
+    child = os.fork()
+    if child == 0:
+        if sys.argv[1] == "shutdown":
+            executor.shutdown()
+        sys.exit(0)
+    assert os.waitpid(child, 0) == (child, 0)
+    assert executor.submit(abs, -2).result() == 2
+"""
+
+
+@pytest.mark.parametrize("how", ["exit", "shutdown"])
+def test_the_child_of_a_fork_leaves_the_workers_alone(tmp_path, how):
+    path = tmp_path / "forks.py"
+    path.write_text(FORKS)
+    command = [sys.executable, "-W", "ignore", str(path), how]
+    done = subprocess.run(command, capture_output=True, text=True, timeout=LONG)
+    # `multiprocessing` itself tries to join the processes, and prints an AssertionError.
+    assert done.returncode == 0 and "strait" not in done.stderr.replace(str(path), ""), done.stderr
+
+
 PROGRAM = """
 import os, signal, sys, threading, strait
 

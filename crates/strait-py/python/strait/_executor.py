@@ -83,14 +83,21 @@ class Executor(futures.Executor):
         return result
 
     def shutdown(self, wait: bool = True, *, cancel_futures: bool = False) -> None:
-        """Accepts no more calls. If `wait` is set, waits for all submitted calls, and for the end of the workers."""
+        """Accepts no more calls. If `wait` is set, waits for all submitted calls, and for the end of the workers.
+        Otherwise a thread does so."""
         self._threads.shutdown(wait, cancel_futures=cancel_futures)
         if wait:
             self._end()
+        else:
+            threading.Thread(target=self.shutdown, name="strait-executor-end", daemon=True).start()
 
     def _end(self) -> None:
-        while self._workers:
-            self._workers.pop().end()
+        while True:
+            try:
+                worker = self._workers.pop()
+            except KeyError:
+                return
+            worker.end()
 
 
 _executors: weakref.WeakSet[Executor] = weakref.WeakSet()
@@ -108,6 +115,7 @@ class _Worker:
     """A process for calls, with a connection to the process. Belongs to one thread."""
 
     def __init__(self, context: Any, initial: tuple[Callable[..., object] | None, tuple[Any, ...]]) -> None:
+        self._parent = os.getpid()
         self._connection, there = mp.Pipe()
         self._process: multiprocessing.process.BaseProcess = context.Process(
             target=_work, args=(there, *initial), name="strait-worker"
@@ -148,7 +156,10 @@ class _Worker:
             del value
 
     def end(self) -> None:
-        """Closes the connection, and thereby ends the process; waits for the end of the process."""
+        """Closes the connection, and thereby ends the process; waits for the end of the process. Does nothing in a child
+        of `fork`: the process belongs to the parent."""
+        if os.getpid() != self._parent:
+            return
         self._connection.close()
         self._process.join()
 
