@@ -97,6 +97,14 @@ pub(crate) struct Registration {
     trap: Option<Trap>,
 }
 
+impl Registration {
+    /// Returns whether the channel has a trap.
+    #[inline]
+    pub(crate) fn has_trap(&self) -> bool {
+        self.trap.is_some()
+    }
+}
+
 /// A trap on a channel with a full queue.
 #[derive(Debug)]
 struct Trap {
@@ -187,6 +195,13 @@ pub(crate) fn listen(
     }
     if listens.is_err() {
         hub.look_later(handle);
+    }
+}
+
+/// Removes the trap of a channel for whose messages nothing waits any more. A trap is looked at with each message.
+pub(crate) fn remove_trap(registration: &mut Registration) {
+    if let Some(hub) = HUB.get().get() {
+        hub.cancel_trap(registration);
     }
 }
 

@@ -58,6 +58,28 @@ fn sleeps_beside_many_messages(side: &Side) {
     assert_eq!((side.close(b), side.close(d), close(a), close(c)), (ZX_OK, ZX_OK, ZX_OK, ZX_OK));
 }
 
+/// Shows that after a wait beside more unread messages than a wait moves out of the ring, further messages do not wake
+/// a thread that waits for something else.
+fn sleeps_after_a_wait_beside_many_messages() {
+    let (a, b) = channel();
+    (0..8200).for_each(|_| assert_eq!(write(b, b"x", &[]), ZX_OK));
+    let (c, d) = channel();
+    wait_in_vain(a, c, 1_000_000);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..100 {
+                assert_eq!(write(b, b"x", &[]), ZX_OK);
+                std::thread::sleep(Duration::from_millis(1));
+            }
+        });
+        let (sleeps, _) = cost(|| {
+            assert_eq!(wait(c, ZX_CHANNEL_READABLE, zx_deadline_after(300_000_000)).0, ZX_ERR_TIMED_OUT);
+        });
+        assert!(sleeps < 15, "{sleeps} sleeps");
+    });
+    assert_eq!((close(a), close(b), close(c), close(d)), (ZX_OK, ZX_OK, ZX_OK, ZX_OK));
+}
+
 /// Shows that a wait uses little of the processor while the process has no descriptor left for an unread message, and
 /// that the message arrives once there is one.
 fn sleeps_without_descriptors(side: &Side) {
@@ -90,5 +112,6 @@ fn waits_without_an_event_sleep() {
     let there = Side::there();
     sleeps_beside_many_messages(&Side::here());
     sleeps_beside_many_messages(&there);
+    sleeps_after_a_wait_beside_many_messages();
     sleeps_without_descriptors(&there);
 }

@@ -243,9 +243,13 @@ impl Chan {
         unsafe { &mut *self.inner.get() }
     }
 
-    /// Publishes what threads without the lock look at, after a change of `inner`: `slow` and [`PORTED`].
+    /// Publishes what threads without the lock look at, after a change of `inner`: `slow` and [`PORTED`]. Removes a
+    /// trap for which nothing waits any more.
     #[inline]
     fn settle(&self, inner: &mut Inner) {
+        if inner.registration.has_trap() && !inner.awaits_messages() {
+            hub::remove_trap(&mut inner.registration);
+        }
         self.slow.store(inner.is_slow(), Ordering::Relaxed);
         let ported = inner.observers.have_ports();
         if ported != std::mem::replace(&mut inner.ported, ported) {
