@@ -487,6 +487,55 @@ attack! {
 }
 
 attack! {
+    /// A process sends a descriptor that is slow to close, and very many others send a descriptor each, before they are
+    /// accepted. The number of sockets that wait to be closed is bounded. Once the slow descriptor is closed, the
+    /// listener accepts again.
+    a35_connections_that_are_slow_to_close {
+        const VISITORS: usize = 600;
+        let directory = Directory::new();
+        let bystander = Bystander::new();
+        let before = Census::take();
+        let (listener, copy) = activate(&directory, Listener::builder());
+        pass_descriptors(&copy, true);
+        let accept = || assert_eq!(listener.accept(Duration::from_millis(1)).unwrap_err().error, Error::TimedOut);
+        let (slow, server) = slow_to_close();
+        let visitor = call(listener.path());
+        wire::send(&visitor, b"nonsense", &[slow.as_fd()]).unwrap();
+        drop((slow, visitor));
+        accept();
+        let open = descriptors();
+        let spare = file_with(b"x");
+        let address = SocketAddrUnix::new(listener.path()).unwrap();
+        for _ in 0..VISITORS {
+            let visitor = seqpacket();
+            rustix::io::ioctl_fionbio(&visitor, true).unwrap();
+            // The queue of the listening socket is full once the listener takes no connections any more.
+            if rustix::net::connect(&visitor, &address).is_ok() {
+                wire::send(&visitor, b"nonsense", &[spare.as_fd()]).unwrap();
+            }
+            drop(visitor);
+            accept();
+            assert!(descriptors() <= open + 128 + 8, "{} descriptors, {open} at first", descriptors());
+        }
+        let begin = thread_time();
+        assert_eq!(listener.accept(Duration::from_millis(200)).unwrap_err().error, Error::TimedOut);
+        assert!(thread_time() - begin < Duration::from_millis(150), "the wait used {:?}", thread_time() - begin);
+        // The end of the slow connection ends its close.
+        drop(server);
+        std::thread::scope(|scope| {
+            scope.spawn(|| {
+                let name = listener.path().file_name().unwrap().to_str().unwrap();
+                directory.connect(name).unwrap().send(b"in").unwrap();
+            });
+            assert_eq!(listener.accept(SOON).unwrap().recv_by(SOON).unwrap().bytes(), b"in");
+        });
+        drop((listener, copy, spare));
+        bystander.assert_undisturbed();
+        before.assert_unchanged();
+    }
+}
+
+attack! {
     /// A process that is accepted cannot be sent the first packets of its channel. The call of `accept` goes on, and
     /// returns the channel to the next process.
     a35_a_client_that_cannot_be_answered {

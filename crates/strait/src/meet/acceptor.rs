@@ -18,7 +18,7 @@ use crate::os::socket::credentials::{self, Sender};
 use crate::os::socket::{self, Bare, Interest};
 use crate::os::{epoll, names};
 use crate::peer::Peer;
-use crate::quota::closing::{self, Unread};
+use crate::quota::closing::{self, Unread, WaitingSockets};
 
 /// The most new connections that a listener takes from its listening socket's queue in a row, before reading from its
 /// pending connections.
@@ -87,21 +87,50 @@ pub(super) struct Acceptor {
     /// must leave the instance when its connection leaves `pending`. Otherwise no thread would read from the socket,
     /// and the instance would stay readable for ever.
     comings: Arc<OwnedFd>,
+    /// The listening sockets, one for each name directory.
+    listening: Arc<Vec<OwnedFd>>,
     pending: BTreeMap<u64, PendingConnection>,
+    /// The count of the sockets of connections that are over and wait for a thread to close them.
+    waiting: Arc<WaitingSockets>,
     next: u64,
     limits: ConnectionLimits,
 }
 
 impl Acceptor {
-    pub(super) fn new(limits: ConnectionLimits, comings: Arc<OwnedFd>) -> Self {
-        Self { comings, pending: BTreeMap::new(), next: LISTENING + 1, limits }
+    pub(super) fn new(limits: ConnectionLimits, comings: Arc<OwnedFd>, listening: Arc<Vec<OwnedFd>>) -> Self {
+        // A thread that closes a socket may outlive the listener, and must not keep the listener's descriptors open.
+        let (instance, sockets) = (Arc::downgrade(&comings), Arc::downgrade(&listening));
+        let resume = move || {
+            if let (Some(instance), Some(sockets)) = (instance.upgrade(), sockets.upgrade()) {
+                sockets.iter().for_each(|socket| epoll::resume(&instance, socket, LISTENING));
+            }
+        };
+        let waiting = WaitingSockets::new(limits.of_all, resume);
+        Self { comings, listening, pending: BTreeMap::new(), waiting, next: LISTENING + 1, limits }
+    }
+
+    /// Takes new connections from the queues of all listening sockets, as [`open`](Self::open) does for one socket.
+    pub(super) fn open_all(&mut self, sent_away: &mut Vec<ConnectionStep>) -> Result<(), Error> {
+        let listening = self.listening.clone();
+        listening.iter().try_for_each(|socket| self.open(socket, sent_away))
+    }
+
+    /// If too many sockets wait for a thread to close them, makes the epoll instance ignore the listening sockets until
+    /// such a socket is closed, and returns `true`.
+    fn is_paused(&self) -> bool {
+        let pause = || self.listening.iter().for_each(|socket| epoll::pause(&self.comings, socket, LISTENING));
+        self.waiting.pause_if_full(pause)
     }
 
     /// Takes new connections from the queue of the listening socket `listening`, at most [`MOST_AT_ONCE`], and makes
-    /// them pending. If a limit is exceeded or descriptors are lacking, a pending connection makes room for the new
-    /// connection. The outcome of the removed connection is added to `sent_away`, even if the call then fails.
-    pub(super) fn open(&mut self, listening: &OwnedFd, sent_away: &mut Vec<ConnectionStep>) -> Result<(), Error> {
+    /// them pending. Takes no connection while too many sockets wait for a thread to close them. If a limit is exceeded
+    /// or descriptors are lacking, a pending connection makes room for the new connection. The outcome of the removed
+    /// connection is added to `sent_away`, even if the call then fails.
+    fn open(&mut self, listening: &OwnedFd, sent_away: &mut Vec<ConnectionStep>) -> Result<(), Error> {
         for _ in 0..MOST_AT_ONCE {
+            if self.is_paused() {
+                break;
+            }
             let socket = match names::accept(listening.as_fd()) {
                 Ok(Some(socket)) => socket,
                 Ok(None) => break,
@@ -121,8 +150,10 @@ impl Acceptor {
             let number = self.next;
             self.next += 1;
             epoll::add(&self.comings, &socket, number)?;
-            self.pending
-                .insert(number, PendingConnection { socket: Unread::new(socket), user: peer.uid, handshake: None });
+            self.pending.insert(
+                number,
+                PendingConnection { socket: Unread::new(socket, &self.waiting), user: peer.uid, handshake: None },
+            );
             if self.count(peer.uid) > self.limits.of_a_user {
                 sent_away.extend(self.send_away_oldest_of(peer.uid));
             } else if self.pending.len() > self.limits.of_all {

@@ -134,6 +134,10 @@ impl ListenerBuilder {
     /// each. Each pending connection costs a descriptor. If a new connection exceeds the limit of its user, the
     /// listener refuses the user's oldest pending connection. If the new connection exceeds the limit of all users, the
     /// listener refuses the oldest pending connection of the user with the most pending connections.
+    ///
+    /// The limit of all users also holds for refused connections that a thread of the library has still to close,
+    /// because a process has sent descriptors whose close takes long. At this limit the listener takes no connections
+    /// until one of these is closed. From Linux 6.16 connecting processes cannot send descriptors.
     #[must_use]
     pub fn waiting(mut self, of_a_user: usize, of_all: usize) -> Self {
         self.limits = ConnectionLimits { of_a_user: of_a_user.max(1), of_all: of_all.max(1) };
@@ -276,11 +280,9 @@ impl fmt::Debug for Listener {
 pub(super) struct ListenerState {
     pub(super) born: Born,
     /// The names that the listener has taken, one in each name directory; empty if a service manager made the socket.
-    /// Dropping the field removes the names. The field stands before the sockets, so that it is dropped first: the
-    /// sockets keep other processes from taking the names.
+    /// Dropping the field removes the names. The field stands before `acceptor`, so that it is dropped first: the
+    /// listening sockets keep other processes from taking the names.
     _bound: Vec<Bound>,
-    /// The listening sockets, one for each name directory.
-    sockets: Vec<OwnedFd>,
     pub(super) path: PathBuf,
     /// The epoll instance that watches the listening sockets and the pending connections. Only the leader (the thread
     /// that handles the pending connections now) waits on the instance. The leader handles all reported events, so that
@@ -342,9 +344,8 @@ impl Listener {
             listener: Arc::new(ListenerState {
                 born: Born::here(),
                 _bound: bound,
-                sockets,
                 path,
-                acceptor: Mutex::new(Acceptor::new(limits, comings.clone())),
+                acceptor: Mutex::new(Acceptor::new(limits, comings.clone(), Arc::new(sockets))),
                 comings,
                 wake_fd,
                 options,
@@ -486,7 +487,7 @@ impl ListenerState {
             match number {
                 LISTENING => {
                     let mut sent_away = Vec::new();
-                    let opened = self.open_connections(&mut sent_away);
+                    let opened = unpoisoned(&self.acceptor).open_all(&mut sent_away);
                     sent_away.into_iter().for_each(|step| self.go_on(step));
                     opened?;
                 }
@@ -497,12 +498,6 @@ impl ListenerState {
             }
         }
         Ok(())
-    }
-
-    /// Makes new connections of every listening socket pending, as [`Acceptor::open`] does for one socket.
-    fn open_connections(&self, sent_away: &mut Vec<ConnectionStep>) -> Result<(), Error> {
-        let mut acceptor = unpoisoned(&self.acceptor);
-        self.sockets.iter().try_for_each(|socket| acceptor.open(socket, sent_away))
     }
 
     fn go_on(&self, step: ConnectionStep) {

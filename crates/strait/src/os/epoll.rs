@@ -89,6 +89,19 @@ pub(crate) fn watch(epoll: &OwnedFd, fd: impl AsFd, number: u64, for_room: bool)
     call("epoll_ctl(MOD)", || epoll::modify(epoll, fd.as_fd(), epoll::EventData::new_u64(number), flags)).is_ok()
 }
 
+/// Makes the epoll instance, which watches `fd` under `number`, report no event of the descriptor but an error or a
+/// hang-up, until [`resume`]. Needs no memory, so that the kernel refuses the call only if a filter of system calls
+/// does.
+pub(crate) fn pause(epoll: &OwnedFd, fd: impl AsFd, number: u64) {
+    let (data, flags) = (epoll::EventData::new_u64(number), epoll::EventFlags::empty());
+    let _ = call("epoll_ctl(MOD)", || epoll::modify(epoll, fd.as_fd(), data, flags));
+}
+
+/// Makes the epoll instance report `fd` as after [`add`], after [`pause`].
+pub(crate) fn resume(epoll: &OwnedFd, fd: impl AsFd, number: u64) {
+    watch(epoll, fd, number, false);
+}
+
 /// Makes the epoll instance watch `fd` for reading, with `number` in its events; changes nothing if the instance
 /// watches the descriptor already. Returns whether the instance watches the descriptor now.
 pub(crate) fn add_again(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> bool {

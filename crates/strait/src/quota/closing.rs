@@ -7,15 +7,16 @@
 
 use std::cell::{Cell, RefCell};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex};
 
-use super::{Payer, PendingClose};
+use super::Payer;
 use crate::deferred;
 use crate::error::Error;
 use crate::os::fd_reaper::{self, PacketRemoval};
 use crate::os::fork::{Born, PerProcess};
 use crate::os::{close, socket};
+use crate::sync::unpoisoned;
 
 /// Closes `fd`, a descriptor from the peer of `payer`, without blocking. If closing the descriptor might block, a
 /// thread of the library closes the descriptor; until then, the peer is charged for it.
@@ -35,8 +36,13 @@ pub(crate) fn close_nobodys(fd: OwnedFd) {
 /// descriptor until the close. While the calling thread [holds descriptors back](hold_back), `fd` is only stored, and
 /// goes to the closing thread later, when the calling thread stops holding back.
 pub(crate) fn close_elsewhere(fd: OwnedFd, payer: &Payer) {
-    let closing = Closing { fd, account: payer.number(), charge: payer.charge_pending_close() };
-    let mut closing = Some(closing);
+    close_later(fd, payer.number(), Box::new(payer.charge_pending_close()));
+}
+
+/// Makes a thread of the library close `fd`, at the charge of the account with the number `account`, and then drop
+/// `charge`; otherwise as [`close_elsewhere`].
+fn close_later(fd: OwnedFd, account: usize, charge: Box<dyn Send>) {
+    let mut closing = Some(Closing { fd, account, charge });
     let _ = HELD_BACK.try_with(|held| {
         if held.depth.get() > 0 {
             held.descriptors.borrow_mut().extend(closing.take());
@@ -79,12 +85,12 @@ pub(crate) fn close_own(fd: OwnedFd) {
 struct Closing {
     fd: OwnedFd,
     account: usize,
-    charge: PendingClose,
+    charge: Box<dyn Send>,
 }
 
 impl Closing {
     fn pass_on(self) {
-        if !fd_reaper::close(self.fd, self.account, Box::new(self.charge)) {
+        if !fd_reaper::close(self.fd, self.account, self.charge) {
             deferred::try_later("closing", start_again);
         }
     }
@@ -133,17 +139,74 @@ fn start_again() {
     }
 }
 
+/// The number of sockets of one listener that wait for a thread to close them, with a limit. The sockets are those of
+/// processes that the listener did not accept, so no account is charged for them.
+pub(crate) struct WaitingSockets {
+    state: Mutex<Waiting>,
+    most: usize,
+    resume: Box<dyn Fn() + Send + Sync>,
+}
+
+#[derive(Default)]
+struct Waiting {
+    sockets: usize,
+    is_paused: bool,
+}
+
+impl WaitingSockets {
+    /// Returns a count of no sockets with the limit `most`. After [`pause_if_full`](Self::pause_if_full) has paused the
+    /// listener, a thread that has closed a socket calls `resume` once the number of sockets is below the limit.
+    pub(crate) fn new(most: usize, resume: impl Fn() + Send + Sync + 'static) -> Arc<Self> {
+        Arc::new(Self { state: Mutex::default(), most, resume: Box::new(resume) })
+    }
+
+    /// If the number of sockets has reached the limit, calls `pause` and returns `true`. Otherwise returns `false`. A
+    /// call of `resume` from before may follow `pause`, so the listener must call this again before it goes on.
+    pub(crate) fn pause_if_full(&self, pause: impl FnOnce()) -> bool {
+        let mut state = unpoisoned(&self.state);
+        if state.sockets < self.most {
+            return false;
+        }
+        pause();
+        state.is_paused = true;
+        true
+    }
+
+    fn count(self: Arc<Self>) -> WaitingSocket {
+        unpoisoned(&self.state).sockets += 1;
+        WaitingSocket(self)
+    }
+}
+
+/// The count of one socket that waits for a thread to close it. Dropping the value ends the count.
+struct WaitingSocket(Arc<WaitingSockets>);
+
+impl Drop for WaitingSocket {
+    fn drop(&mut self) {
+        let mut state = unpoisoned(&self.0.state);
+        state.sockets -= 1;
+        let resumes = state.is_paused && state.sockets < self.0.most;
+        state.is_paused &= !resumes;
+        drop(state);
+        if resumes {
+            (self.0.resume)();
+        }
+    }
+}
+
 /// A socket to a process that the listener has not accepted yet. If unread packets may be in the socket when this value
 /// is dropped, a thread of the library closes the socket: the close also closes the descriptors in the packets, and so
 /// may block.
 pub(crate) struct Unread {
     socket: Option<OwnedFd>,
+    waiting: Arc<WaitingSockets>,
     born: Born,
 }
 
 impl Unread {
-    pub(crate) fn new(socket: OwnedFd) -> Self {
-        Self { socket: Some(socket), born: Born::here() }
+    /// Wraps `socket`, which counts in `waiting` while it waits for a thread to close it.
+    pub(crate) fn new(socket: OwnedFd, waiting: &Arc<WaitingSockets>) -> Self {
+        Self { socket: Some(socket), waiting: waiting.clone(), born: Born::here() }
     }
 
     pub(crate) fn into_fd(mut self) -> OwnedFd {
@@ -163,7 +226,7 @@ impl Drop for Unread {
             && !self.born.is_elsewhere()
             && !socket::ends_empty(socket.as_fd())
         {
-            close_elsewhere(socket, &Payer::default());
+            close_later(socket, Payer::default().number(), Box::new(self.waiting.clone().count()));
         }
     }
 }
