@@ -118,3 +118,19 @@ def test_the_reason_of_a_close_reaches_the_peer_while_another_thread_receives(ch
             thread.join(LONG)
     assert connection.recv(timeout=LONG) == list(range(1, 21))
     process.wait(LONG)
+
+
+class Receives:
+    pass
+
+
+@pytest.mark.parametrize("size", [10, 1 << 20])
+def test_a_receive_within_a_receive_does_not_wait_for_itself(pair, size):
+    one, other = pair
+    inner = []
+    codec.register(Receives, 42, lambda _: b"", lambda _: inner.append(other.recv(timeout=LONG)))
+    one.send([Receives(), bytes(size)])
+    one.send("next")
+    # A long message is decoded where the peer has put it.
+    assert other.recv(timeout=LONG) == [None, bytes(size)]
+    assert inner == ["next"]
