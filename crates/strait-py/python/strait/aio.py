@@ -15,7 +15,7 @@ The event loop of an object is the running loop: the loop of `asyncio` (also wit
 the loop of its backend.
 
 An event loop waits for one descriptor, however many connections there are, and for one more for each listener with a
-task in `accept`. A cancelled call has sent, received and accepted nothing.
+task in `accept`. A cancelled `send`, `recv` or `accept` has sent, received and accepted nothing.
 """
 
 from __future__ import annotations
@@ -679,7 +679,8 @@ class Caller:
 
     async def call(self, obj: object, *, timeout: float | None = None) -> Any:
         """Sends an object as a request, and returns the object of the reply. If the timeout ends first (`TimedOut`), or
-        the task is cancelled, the call is cancelled; whether the other side carries out the request is then unknown."""
+        the task is cancelled, the call is cancelled; whether the other side carries out the request is then unknown,
+        and the handles in `obj` are closed, also if the request was not sent."""
         waiters = _Waiters()
         call = self._end.begin(obj, waiters)
         self._calls.add(waiters)
