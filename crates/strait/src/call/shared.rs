@@ -152,9 +152,13 @@ impl CallShared {
             let mut routes = self.routes();
             if !routes.receiving && routes.ended.is_none() {
                 routes = self.receive(routes, false, Deadline::NOW).1;
+                let left = self.flush_or_wake(&mut routes);
                 routes.hand_over();
+                drop(routes);
+                self.nudge_if(left);
+            } else {
+                drop(routes);
             }
-            drop(routes);
             slice = Deadline::after(deadline.within(wait));
             wait = (wait * 2).min(SLICE.1);
         }
@@ -331,10 +335,11 @@ impl CallShared {
     /// peer can send messages for other threads without end, and a receive that finds a message ends neither at the
     /// deadline nor at a signal.
     fn goes_on(deadline: Deadline) -> Result<(), Error> {
-        if deadline.has_passed() && !deadline.is_now() {
-            return Err(Error::TimedOut);
+        match () {
+            () if deadline.is_now() => Ok(()),
+            () if deadline.has_passed() => Err(Error::TimedOut),
+            () => check_signals(),
         }
-        check_signals()
     }
 
     /// Yields: lets other threads that were woken run first, before the calling thread sleeps. Returns at once if the
@@ -404,7 +409,8 @@ impl CallShared {
         let mut outcome = received;
         let before = routes.requests.len();
         for message in batch.drain(..) {
-            match routes.sort(message) {
+            // A refused message may hold ends, whose drop runs user code.
+            match postponed(|| routes.sort(message)) {
                 Ok(message) => unwanted.extend(message),
                 Err(error) => outcome = Err(self.channel.end.break_off(error)),
             }

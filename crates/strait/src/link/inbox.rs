@@ -31,7 +31,7 @@ pub(crate) struct ReceivedHandles {
     /// descriptors.
     pub(crate) sent: usize,
     /// The charge to the peer for the received descriptors.
-    charge: Option<Charge>,
+    pub(crate) charge: Option<Charge>,
 }
 
 impl ReceivedHandles {

@@ -358,21 +358,21 @@ impl Ledger {
         charged
     }
 
-    /// Charges the link's peer with `count` descriptors of a message that the program has not received and that leaves
-    /// its ring. The limit is half the usual one: the other half is for descriptors that arrive meanwhile, which cannot
-    /// be refused without loss. While this process has few free descriptors, the limit is the number of descriptors
-    /// that one message can carry. Returns the charge; `None` if the link charges nothing.
+    /// Checks whether a message with `count` descriptors may leave its ring, so that its sender can send more, although
+    /// the program has not received the message. The limit is half the usual one: the other half is for descriptors
+    /// that arrive meanwhile, which cannot be refused without loss. While this process has few free descriptors, the
+    /// limit is the number of descriptors that one message can carry.
     ///
     /// # Errors
     /// [`Error::LimitReached`].
-    pub(crate) fn charge_unread_descriptors(self: &Arc<Self>, count: usize) -> Result<Option<Charge>, Error> {
+    pub(crate) fn check_unread_descriptors(self: &Arc<Self>, count: usize) -> Result<(), Error> {
         let mut limits = limits();
         let limit = &mut limits.peer[Resource::Descriptors.index()];
         *limit /= 2;
         if has_few_descriptors() {
             *limit = (*limit).min(MAX_HANDLES as u64);
         }
-        self.charge_up_to(Amounts::of(Resource::Descriptors, count), &limits, false)
+        self.charge_up_to(Amounts::of(Resource::Descriptors, count), &limits, false).map(drop)
     }
 
     /// Returns whether more than [`MAX_HANDLES`] descriptors of the link's peer wait for a thread of the library to

@@ -47,6 +47,9 @@ impl AsyncCallEnd {
         source.end().set_reactor_waker(Some(Waker::from(Arc::new(ArmOnWake(Arc::downgrade(&source))))));
         let (set, channel) = (reactor.set(), source.end().channel());
         deferred::run_if_failed(set.arm(channel, None, source.key, Interest::Readable, BlockedSends::default()))?;
+        if source.end().has_deferred() {
+            source.arm(&unpoisoned(&source.to_send));
+        }
         if reactor.has_ended() {
             source.on_end();
         }

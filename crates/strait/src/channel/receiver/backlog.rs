@@ -25,9 +25,12 @@ use crate::shm::Mapping;
 pub(in crate::channel) struct BacklogMessage {
     pub(in crate::channel) payload: BacklogPayload,
     pub(in crate::channel) arrived: ReceivedExtras,
-    /// The charge to the peer's account for a payload in private memory, and for the descriptors. A payload in shared
-    /// memory is charged by its mapping. `None` for a put-back message, and if the link charges nothing.
+    /// The charge to the peer's account for a payload in private memory. `None` for a payload in shared memory (the
+    /// mapping holds the charge), for a put-back message, and if the link charges nothing.
     pub(in crate::channel) charge: Option<Charge>,
+    /// The charge for the descriptors, made when they arrived. `None` if the message has none, for a put-back message,
+    /// and if the link charges nothing.
+    pub(in crate::channel) descriptors: Option<Charge>,
     pub(in crate::channel) origin: Origin,
 }
 
@@ -192,14 +195,7 @@ impl End {
             }
         };
         // The descriptors stay charged until the program receives the message.
-        if record.header.handles() > 0 {
-            let link = rx.lane.current_link();
-            match (&mut charge, link.ledger().charge_unread_descriptors(record.header.handles())?) {
-                (Some(charge), Some(more)) => charge.absorb(more),
-                (none, more) => *none = none.take().or(more),
-            }
-        }
-        let arrived = self.arrived(rx, record)?;
+        let (arrived, descriptors) = self.arrived_charged(rx, record)?;
         let stored = if arrived.value().is_some() { BacklogPayload::Bytes(Vec::new()) } else { stored };
         if !leaves {
             self.let_go(rx, payload);
@@ -211,6 +207,6 @@ impl End {
             }
             rx.consumer().advance(record);
         }
-        Ok(BacklogMessage { payload: stored, arrived, charge, origin: rx.origin })
+        Ok(BacklogMessage { payload: stored, arrived, charge, descriptors, origin: rx.origin })
     }
 }

@@ -14,6 +14,7 @@ use crate::error::Error;
 use crate::lane::mailbox;
 use crate::lane::{Lane, waiter};
 use crate::link::MemoryKey;
+use crate::quota::Charge;
 use crate::ring::{MAX_MESSAGE, Memory, Record, RecordKind};
 use crate::shm::{Mapping, WORTH_PASSING_ON};
 
@@ -176,10 +177,20 @@ impl End {
     /// the handles cannot be received now.
     #[inline]
     pub(in crate::channel) fn arrived(&self, rx: &mut Rx, record: Record) -> Result<ReceivedExtras, Error> {
-        if record.header.handles() == 0 { Ok(ReceivedExtras::default()) } else { self.fetch_handles(rx, record) }
+        self.arrived_charged(rx, record).map(|(arrived, _charge)| arrived)
     }
 
-    pub(super) fn fetch_handles(&self, rx: &mut Rx, record: Record) -> Result<ReceivedExtras, Error> {
+    /// Does what [`arrived`](Self::arrived) does, and also returns the charge to the peer for the descriptors, if any.
+    #[inline]
+    pub(super) fn arrived_charged(
+        &self,
+        rx: &mut Rx,
+        record: Record,
+    ) -> Result<(ReceivedExtras, Option<Charge>), Error> {
+        if record.header.handles() == 0 { Ok(Default::default()) } else { self.fetch_handles(rx, record) }
+    }
+
+    fn fetch_handles(&self, rx: &mut Rx, record: Record) -> Result<(ReceivedExtras, Option<Charge>), Error> {
         let (token, message) = (rx.lane.token_in(), rx.number());
         let sent = record.header.handles();
         let table = rx.cold.as_mut().and_then(|cold| cold.table.take());
@@ -197,7 +208,7 @@ impl End {
         }
         let link = rx.lane.current_link().clone();
         if link.is_local() {
-            return self.take_parcel(rx, token, message, sent);
+            return self.take_parcel(rx, token, message, sent).map(|arrived| (arrived, None));
         }
         let found = link.fetch(|inbox| inbox.take_handles(token, message, sent));
         let found = found.map_err(|error| passing_or_end(rx, error))?;
@@ -208,7 +219,7 @@ impl End {
                 // If some handles of a message are missing, the others are closed here: an incomplete set is of no use.
                 let arrived = UnclaimedHandles::received(found.descriptors, &link.ledger().payer());
                 let arrived = ReceivedExtras::of_handles(arrived);
-                Ok(lost.map_or(arrived, ReceivedExtras::of_lost))
+                Ok((lost.map_or(arrived, ReceivedExtras::of_lost), found.charge))
             }
             _ => Err(rx.end_with(link.missing(NEVER_SENT))),
         }

@@ -189,6 +189,9 @@ impl End {
             match self.next_record(rx) {
                 Ok(Some(_)) if !Arc::ptr_eq(&lane, &rx.lane) || rx.generation() != generation => return Ok(()),
                 Ok(Some(record)) => {
+                    if record.header.handles() > 0 {
+                        rx.lane.current_link().ledger().check_unread_descriptors(record.header.handles())?;
+                    }
                     let unread = self.take_out_and_stay(rx, record)?;
                     rx.push_backlog(unread);
                 }

@@ -301,7 +301,7 @@ impl Channel {
                 None => BacklogPayload::Bytes(bytes.take()),
                 Some(Sealed { mapping, len }) => BacklogPayload::Sealed(mapping, len),
             };
-            rx.put_back(BacklogMessage { payload, arrived, charge: None, origin });
+            rx.put_back(BacklogMessage { payload, arrived, charge: None, descriptors: None, origin });
         }
         drop(rx);
         self.end.after_blocking();

@@ -26,6 +26,7 @@ use crate::error::Error;
 use crate::lane::nesting::Places;
 use crate::link::{Amount, Attachments};
 use crate::os::memory;
+use crate::quota::Charge;
 use crate::ring::{CELL, Header, RecordKind, longest_payload};
 use crate::shm::Shareable;
 use crate::signals;
@@ -409,7 +410,8 @@ impl End {
         here || theirs.is_opposite(ours)
     }
 
-    /// Returns the handles of a received message whose handle table is `table`. If some of the message's descriptors
+    /// Returns the handles of a received message whose handle table is `table`, and the charge to the peer for its
+    /// descriptors, if any. If some of the message's descriptors
     /// did not arrive, returns no handles, and [`ReceivedExtras::lost`] of the returned value gives
     /// [`Error::HandlesLost`]. `token` is the token of the ring, `message` the number of the message, and
     /// `handles` the number of its handles.
@@ -420,11 +422,12 @@ impl End {
         message: u64,
         handles: usize,
         table: &[u8],
-    ) -> Result<ReceivedExtras, Error> {
+    ) -> Result<(ReceivedExtras, Option<Charge>), Error> {
         self.receive_table(rx, token, message, Parsed::read(table, handles)?, None)
     }
 
-    /// Returns the handles that a received and parsed handle table describes. `token` is the token of the ring, and
+    /// Returns the handles that a received and parsed handle table describes, and the charge to the peer for the
+    /// descriptors, if any. `token` is the token of the ring, and
     /// `message` the number under which the descriptors were sent. If `holder` is given, that end takes the place of
     /// the first end in the table: `holder` gets the messages listed in the table for the end.
     pub(super) fn receive_table(
@@ -434,7 +437,7 @@ impl End {
         message: u64,
         mut parsed: Parsed<'_>,
         mut holder: Option<Channel>,
-    ) -> Result<ReceivedExtras, Error> {
+    ) -> Result<(ReceivedExtras, Option<Charge>), Error> {
         let link = rx.lane.current_link().clone();
         if link.is_local() {
             return Err(Error::BadPeer("a handle table on a channel within one process"));
@@ -470,20 +473,21 @@ impl End {
             deferred::postponed(|| lost.into_iter().for_each(|entry| drop(find(entry))));
             let holder = |_| holder.take().ok_or(Error::BadPeer("an invalid handle table"));
             let handles = parsed.into_handles(Vec::new(), &payer, charge, origin, holder)?;
-            return Ok(ReceivedExtras::of_handles(handles));
+            return Ok((ReceivedExtras::of_handles(handles), None));
         }
         let build = |entry: Entry| holder.take().map_or_else(|| find(entry), Ok);
         if arrived < sent {
             // Only all handles together are of use, so the arrived handles, including ends, are closed.
             drop(found);
             deferred::postponed(|| drop(parsed.into_handles(Vec::new(), &payer, charge, origin, build)));
-            return Ok(ReceivedExtras::of_lost(Error::HandlesLost { sent: handles, arrived: arrived.min(handles) }));
+            let lost = Error::HandlesLost { sent: handles, arrived: arrived.min(handles) };
+            return Ok((ReceivedExtras::of_lost(lost), None));
         }
         match deferred::postponed(|| parsed.into_handles(found.descriptors, &payer, charge, origin, build)) {
-            Ok(handles) => Ok(ReceivedExtras::of_handles(handles)),
+            Ok(handles) => Ok((ReceivedExtras::of_handles(handles), found.charge)),
             // The memory of a message that an end brings along could not be mapped.
             Err(error) if error.passes() => {
-                Ok(ReceivedExtras::of_lost(Error::HandlesLost { sent: handles, arrived: 0 }))
+                Ok((ReceivedExtras::of_lost(Error::HandlesLost { sent: handles, arrived: 0 }), None))
             }
             Err(error) => Err(error),
         }

@@ -126,6 +126,7 @@ struct FlatMessage {
     handles: Vec<HandleKind>,
     lost: Option<Error>,
     charge: Option<Charge>,
+    descriptors: Option<Charge>,
     origin: Origin,
     /// The account of the sender of this message's handles.
     payer: Payer,
@@ -168,12 +169,21 @@ impl FlatHandles {
                 end.end().restore_backlog(backlog.into());
                 return Err((error, flat.into_handles()));
             }
-            let backlog = backlog.into_iter().map(|BacklogMessage { payload, arrived, charge, origin }| {
-                let lost = arrived.lost();
-                let mut handles = arrived.into_handles();
-                let payer = handles.payer().clone();
-                FlatMessage { payload, lost, handles: flat.take(handles.take(), Some(&payer)), charge, origin, payer }
-            });
+            let backlog =
+                backlog.into_iter().map(|BacklogMessage { payload, arrived, charge, descriptors, origin }| {
+                    let lost = arrived.lost();
+                    let mut handles = arrived.into_handles();
+                    let payer = handles.payer().clone();
+                    FlatMessage {
+                        payload,
+                        lost,
+                        handles: flat.take(handles.take(), Some(&payer)),
+                        charge,
+                        descriptors,
+                        origin,
+                        payer,
+                    }
+                });
             let backlog = backlog.collect();
             flat.ends[next].backlog = backlog;
             next += 1;
@@ -276,6 +286,7 @@ impl FlatHandles {
                     unread.lost,
                 ),
                 charge: unread.charge,
+                descriptors: unread.descriptors,
                 origin: unread.origin,
             });
             if let Some(channel) = handle.channel() {
@@ -643,6 +654,7 @@ impl<'a> Parsed<'a> {
                             handles: message.handles,
                             lost,
                             charge: of_message,
+                            descriptors: None,
                             origin,
                             payer,
                         });
