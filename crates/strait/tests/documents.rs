@@ -96,7 +96,7 @@ fn send_errors() -> [String; 2] {
 }
 
 /// Returns the texts that only errors of meeting have, with words in place of the names and paths.
-fn meet_errors() -> [String; 6] {
+fn meet_errors() -> [String; 8] {
     let name = format!("documents-{}", std::process::id());
     let connecting = |failed: MeetError| {
         let text = failed.to_string();
@@ -117,14 +117,33 @@ fn meet_errors() -> [String; 6] {
     drop(listener);
     // A listener that has not seen the two connections above is readable only once the third is there.
     let listener = Listener::bind(&name).unwrap();
-    let client = std::thread::spawn(move || connect(&name, Duration::from_secs(60)).unwrap_err());
+    let connects_to = name.clone();
+    let client = std::thread::spawn(move || connect(&connects_to, Duration::from_secs(60)).unwrap_err());
     let mut poll = [PollFd::new(&listener, PollFlags::IN)];
     rustix::event::poll(&mut poll, Some(&Timespec { tv_sec: 60, tv_nsec: 0 })).unwrap();
     drop(listener);
     let closed = connecting(client.join().unwrap());
     let missing = std::process::Command::new("/nowhere/program").spawn_with_channel().unwrap_err();
     let missing = missing.to_string().replace("/nowhere/program", "PROGRAM");
-    [now, late, closed, missing, none_now, none_late]
+    let listener = Listener::bind(&name).unwrap();
+    let invitation = listener.invite(Duration::from_secs(60)).unwrap();
+    drop(listener);
+    let dropped = invitation.accept(Deadline::NOW).unwrap_err();
+    let dropped = dropped.to_string().replace(dropped.path.as_ref().unwrap().to_str().unwrap(), "PATH");
+    [now, late, closed, missing, none_now, none_late, dropped, not_found_by_the_invited()]
+}
+
+/// Returns the error of an invitation to a listener whose path does not fit in one line, with a word in place of the
+/// path.
+fn not_found_by_the_invited() -> String {
+    let directory = std::env::temp_dir().join(format!("strait-documents-{}\nof-two-lines", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    std::fs::set_permissions(&directory, std::os::unix::fs::PermissionsExt::from_mode(0o700)).unwrap();
+    let listener = Listener::builder().directory(&directory).bind("name").unwrap();
+    let failed = listener.invite(Duration::from_secs(60)).unwrap_err();
+    let text = failed.to_string().replace(listener.path().to_str().unwrap(), "PATH");
+    std::fs::remove_dir_all(&directory).unwrap();
+    text
 }
 
 /// Returns the texts of errors specific to regions.

@@ -31,6 +31,7 @@ fn child() {
         ("tries to listen", tries_to_listen),
         ("invited", was_invited),
         ("invited then killed", invited_then_killed),
+        ("invited in vain", invited_in_vain),
         ("invites from a relative directory", invites_from_a_relative_directory),
         ("waits beside admitted", waits_beside_admitted),
         ("intruder", intruder),
@@ -1142,6 +1143,53 @@ fn a_listener_that_goes_lets_nobody_wait() {
     let failed = client.join().unwrap().unwrap();
     assert_eq!(failed.error, Error::PeerClosed);
     assert!(failed.to_string().contains("closed the connection before it accepted this process"), "{failed}");
+}
+
+/// Shows that dropping a listener gives up its name and ends all waits, even if there are invitations: the wait of a
+/// connecting process, of an invited process that no call has accepted yet, and of the threads that accept by
+/// invitation.
+#[test]
+fn a_listener_that_goes_before_its_invitations_lets_nobody_wait() {
+    let names = Names::new("gone-invited");
+    let listener = names.listener("service");
+    let invitations: Vec<_> = (0..3).map(|_| listener.invite(DEADLINE).unwrap()).collect();
+    let mut actor = Actor(invitations[0].spawn(&mut command("invited in vain", "")).unwrap());
+    let connector = names.connector();
+    let client = std::thread::spawn(move || connector.connect("service", DEADLINE).err().map(Error::from));
+    // The wait handles both connections, if they have come, without returning a channel.
+    assert_eq!(invitations[1].accept(Duration::from_millis(100)).unwrap_err().error, Error::TimedOut);
+    let (says, waits) = mpsc::channel();
+    std::thread::scope(|scope| {
+        let wait = |invitation| {
+            let says = says.clone();
+            move || {
+                says.send(()).unwrap();
+                let invitation: &strait::meet::Invitation = invitation;
+                invitation.accept(DEADLINE).unwrap_err()
+            }
+        };
+        let threads: Vec<_> = invitations[1..].iter().map(|invitation| scope.spawn(wait(invitation))).collect();
+        threads.iter().for_each(|_| waits.recv().unwrap());
+        let path = listener.path().to_owned();
+        drop(listener);
+        assert!(!path.exists(), "the file of a dropped listener's name exists");
+        names.listener("service");
+        for thread in threads {
+            let failed = thread.join().unwrap();
+            assert_eq!(failed.error, Error::PeerClosed);
+            assert!(failed.to_string().contains("the listener of this invitation was dropped"), "{failed}");
+        }
+    });
+    assert_eq!(invitations[0].accept(Deadline::NOW).unwrap_err().error, Error::PeerClosed);
+    assert!(actor.0.wait().unwrap().success());
+    let failed = client.join().unwrap();
+    assert!(matches!(failed, Some(Error::PeerClosed | Error::NobodyThere)), "{failed:?}");
+}
+
+/// Connects by the invitation on standard input to a listener that goes meanwhile.
+fn invited_in_vain(_: &str) {
+    let failed = invited(DEADLINE).err().map(Error::from);
+    assert!(matches!(failed, Some(Error::PeerClosed | Error::NobodyThere)), "{failed:?}");
 }
 
 /// Connects as another user again and again to a name, given as "directory name", and sends nothing.

@@ -28,6 +28,10 @@ const MOST_AT_ONCE: usize = 64;
 /// have numbers from 1 on.
 pub(super) const LISTENING: u64 = 0;
 
+/// The number under which the listener's epoll instance reports that the listener is closed. No pending connection has
+/// this number.
+pub(super) const CLOSED: u64 = u64::MAX;
+
 /// The connection limits of a listener: the most pending connections (neither accepted nor refused yet) of one user,
 /// and of all users together.
 #[derive(Clone, Copy, Debug)]
@@ -115,11 +119,26 @@ impl Acceptor {
         listening.iter().try_for_each(|socket| self.open(socket, sent_away))
     }
 
+    /// Stops listening, and closes all pending connections.
+    pub(super) fn close(&mut self) {
+        // Another process may have copies of a socket that a service manager made; closing the socket would not take
+        // the socket out of the epoll instance.
+        self.listening.iter().for_each(|socket| epoll::remove(&self.comings, socket));
+        self.listening = Arc::default();
+        while let Some(number) = self.pending.keys().next().copied() {
+            self.take_out(number);
+        }
+    }
+
     /// If too many sockets wait for a thread to close them, makes the epoll instance ignore the listening sockets until
     /// such a socket is closed, and returns `true`.
     fn is_paused(&self) -> bool {
-        let pause = || self.listening.iter().for_each(|socket| epoll::pause(&self.comings, socket, LISTENING));
-        self.waiting.pause_if_full(pause)
+        self.waiting.pause_if_full(|| {
+            for socket in &*self.listening {
+                // If a filter of system calls refuses the change, the thread that handles connections does not sleep.
+                let _ = epoll::pause(&self.comings, socket, LISTENING);
+            }
+        })
     }
 
     /// Takes new connections from the queue of the listening socket `listening`, at most [`MOST_AT_ONCE`], and makes

@@ -78,7 +78,7 @@ impl Tokens {
 /// The invited process gets the listener's path and a token of 128 random bits through its standard input. The token is
 /// never in arguments or environment variables, where other processes could read it. The process connects with
 /// [`invited`]. A wrong, used or late token is refused, and both sides get the reason. Dropping the invitation revokes
-/// the token.
+/// the token. After the listener was dropped, its invitations let in no process.
 ///
 /// ```no_run
 /// use std::process::Command;
@@ -167,7 +167,7 @@ impl Invitation {
     /// call of `accept` returns the channel to the other process.
     ///
     /// # Errors
-    /// As [`Listener::accept`](crate::Listener::accept).
+    /// As [`Listener::accept`](crate::Listener::accept); [`Error::PeerClosed`] if the listener was dropped.
     pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Channel, MeetError> {
         self.listener.accept_invited(self.number, deadline.into())
     }

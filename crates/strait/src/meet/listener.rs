@@ -7,7 +7,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use super::acceptor::{Acceptor, ConnectRequest, ConnectionLimits, ConnectionStep, LISTENING, refuse};
+use super::acceptor::{Acceptor, CLOSED, ConnectRequest, ConnectionLimits, ConnectionStep, LISTENING, refuse};
 use super::invitation::{Invitation, Tokens};
 use super::meet_error::{Attempt, MeetError};
 use super::name::{self, NameDirectory};
@@ -280,15 +280,16 @@ impl fmt::Debug for Listener {
 pub(super) struct ListenerState {
     pub(super) born: Born,
     /// The names that the listener has taken, one in each name directory; empty if a service manager made the socket.
-    /// Dropping the field removes the names. The field stands before `acceptor`, so that it is dropped first: the
-    /// listening sockets keep other processes from taking the names.
-    _bound: Vec<Bound>,
+    /// Dropping the values removes the names, which must come before the listening sockets are closed: the sockets keep
+    /// other processes from taking the names.
+    bound: Mutex<Vec<Bound>>,
     pub(super) path: PathBuf,
     /// The epoll instance that watches the listening sockets and the pending connections. Only the leader (the thread
     /// that handles the pending connections now) waits on the instance. The leader handles all reported events, so that
     /// no event is reported twice.
     comings: Arc<OwnedFd>,
-    /// The eventfd that is readable while `admitted` holds an accepted connection that no `accept` has returned yet.
+    /// The eventfd that is readable while `admitted` holds an accepted connection that no `accept` has returned yet,
+    /// and after the listener was closed. `comings` ignores the eventfd until the listener is closed.
     wake_fd: OwnedFd,
     options: Options,
     policy: Option<Policy>,
@@ -313,6 +314,8 @@ struct Accepted {
     /// Connect requests that were accepted by an invitation and whose channel was not returned to the program yet,
     /// keyed by the number of the invitation.
     invited: HashMap<u64, ConnectRequest>,
+    /// Whether the program has dropped the listener. Only invitations are left then, and let in no process.
+    is_closed: bool,
 }
 
 impl Listener {
@@ -336,6 +339,8 @@ impl Listener {
             names::set_nonblocking(socket.as_fd())?;
             epoll::add(&comings, socket, LISTENING)?;
         }
+        epoll::add(&comings, &wake_fd, CLOSED)?;
+        epoll::pause(&comings, &wake_fd, CLOSED)?;
         epoll::add(&outside, &*comings, 0)?;
         epoll::add(&outside, &wake_fd, 0)?;
         let ListenerBuilder { options, policy, on_refused, invited_only, limits, .. } = builder;
@@ -343,7 +348,7 @@ impl Listener {
             outside: WatchedFd::new(outside)?,
             listener: Arc::new(ListenerState {
                 born: Born::here(),
-                _bound: bound,
+                bound: Mutex::new(bound),
                 path,
                 acceptor: Mutex::new(Acceptor::new(limits, comings.clone(), Arc::new(sockets))),
                 comings,
@@ -392,9 +397,10 @@ impl Listener {
 }
 
 impl Drop for Listener {
-    /// Takes the listener out of its wait set, and stops listening.
+    /// Takes the listener out of its wait set, and stops listening, even if there are invitations.
     fn drop(&mut self) {
         self.outside.leave();
+        self.listener.close();
     }
 }
 
@@ -422,6 +428,24 @@ fn is_due_to_the_client(error: Error) -> bool {
 }
 
 impl ListenerState {
+    /// Gives up the names, stops listening, closes all connections that were not returned to the program, and ends the
+    /// waits of all threads. Does nothing in a child of `fork`, where a thread of the parent may hold a lock.
+    fn close(&self) {
+        if self.born.is_elsewhere() {
+            return;
+        }
+        unpoisoned(&self.bound).clear();
+        unpoisoned(&self.acceptor).close();
+        let mut turn = self.leader.lock();
+        turn.shared.is_closed = true;
+        let (admitted, invited) = (std::mem::take(&mut turn.shared.admitted), std::mem::take(&mut turn.shared.invited));
+        epoll::signal(&self.wake_fd);
+        drop(turn);
+        epoll::resume(&self.comings, &self.wake_fd, CLOSED);
+        self.leader.wake_followers();
+        drop((admitted, invited));
+    }
+
     /// Waits until `find` returns a connect request from the listener's state, and returns the channel to the sender of
     /// the request. Fails at the deadline. If no other thread handles the pending connections, the calling thread does
     /// so meanwhile.
@@ -457,6 +481,9 @@ impl ListenerState {
                 }
                 turn = self.leader.lock();
                 continue;
+            }
+            if turn.shared.is_closed {
+                return Err(Error::PeerClosed);
             }
             if looked && deadline.has_passed() {
                 return Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut });
@@ -530,6 +557,10 @@ impl ListenerState {
         };
         let mut turn = self.leader.lock();
         let accepted = &mut turn.shared;
+        if accepted.is_closed {
+            drop(turn);
+            return;
+        }
         match invitation {
             Some(invitation) => {
                 accepted.invited.insert(invitation, request);

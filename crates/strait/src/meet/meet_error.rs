@@ -155,6 +155,11 @@ impl fmt::Display for MeetError {
                 "timed out: no process that the listener accepts has connected before the deadline; check that the \
                  client uses this path, or call again to go on waiting"
             ),
+            Error::PeerClosed if self.attempt == Attempt::AcceptInvited => write!(
+                f,
+                "the listener of this invitation was dropped, so it lets in no process: keep the listener until the \
+                 invited process was accepted"
+            ),
             Error::BadName if self.attempt == Attempt::Invite => write!(
                 f,
                 "the invited process cannot find this listener: give it a socket with an absolute path that has no \

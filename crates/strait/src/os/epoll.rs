@@ -92,9 +92,9 @@ pub(crate) fn watch(epoll: &OwnedFd, fd: impl AsFd, number: u64, for_room: bool)
 /// Makes the epoll instance, which watches `fd` under `number`, report no event of the descriptor but an error or a
 /// hang-up, until [`resume`]. Needs no memory, so that the kernel refuses the call only if a filter of system calls
 /// does.
-pub(crate) fn pause(epoll: &OwnedFd, fd: impl AsFd, number: u64) {
+pub(crate) fn pause(epoll: &OwnedFd, fd: impl AsFd, number: u64) -> Result<(), Error> {
     let (data, flags) = (epoll::EventData::new_u64(number), epoll::EventFlags::empty());
-    let _ = call("epoll_ctl(MOD)", || epoll::modify(epoll, fd.as_fd(), data, flags));
+    call("epoll_ctl(MOD)", || epoll::modify(epoll, fd.as_fd(), data, flags)).named("epoll_ctl")
 }
 
 /// Makes the epoll instance report `fd` as after [`add`], after [`pause`].
