@@ -547,7 +547,7 @@ WAITS = {
     "write": "p = strait.DataPipe(64); p.producer.write(bytes(64)); p.producer.write(b'x')",
     "call": "one, other = strait.pair(); strait.Caller(one).call(1)",
     "request": "one, other = strait.pair(); strait.Caller(one).next_request()",
-    "invitation": "strait.Listener('x', directory=sys.argv[1]).invite(60).accept()",
+    "invitation": "server = strait.Listener('x', directory=sys.argv[1]); server.invite(60).accept()",
     "mp.accept": "from strait import mp; mp.Listener().accept()",
     "mp.recv": "from strait import mp; a, b = mp.Pipe(); a.recv()",
     "executor": "e = strait.Executor(1); e.submit(time.sleep, 30).result()",
