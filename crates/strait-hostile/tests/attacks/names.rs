@@ -8,12 +8,12 @@ use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicI32, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Barrier, Mutex};
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType};
 use strait::meet::{Connector, Invitation, ListenerBuilder, Refusal, Refused};
-use strait::{Channel, Error, Listener, Options, Outgoing, Peer};
+use strait::{Channel, Deadline, Error, Listener, Options, Outgoing, Peer};
 use strait_hostile::wire::{self, kind};
 use strait_hostile::{Packet, RawPeer, handshake};
 
@@ -247,6 +247,50 @@ attack! {
             assert_eq!(first_answer(&[come_with(token)]), Some((0, kind::REFUSE)));
         });
         assert!(channels.is_empty());
+    }
+}
+
+attack! {
+    /// An invitation is dropped at the moment at which its process connects: the process is refused, or its connection
+    /// is closed.
+    a27_tokens_that_are_revoked_meanwhile {
+        const ROUNDS: usize = 20_000;
+        let directory = Directory::new();
+        let listener = directory.listen("name").unwrap();
+        let before = descriptors();
+        let (gives, invitations) = std::sync::mpsc::channel::<Invitation>();
+        let start = Arc::new(Barrier::new(2));
+        let drops = std::thread::spawn({
+            let start = start.clone();
+            move || {
+                for invitation in invitations {
+                    start.wait();
+                    drop(invitation);
+                    start.wait();
+                }
+            }
+        });
+        for round in 0..ROUNDS {
+            let invitation = listener.invite(SOON).unwrap();
+            let socket = call(listener.path());
+            wire::send(&socket, &handshake::announce(0).to_bytes(), &[]).unwrap();
+            wire::send(&socket, &connect(token_of(&invitation)).to_bytes(), &[]).unwrap();
+            // The first call makes the connection pending, and the next one answers the request.
+            let accept = || assert_eq!(listener.accept(Deadline::NOW).unwrap_err().error, Error::WouldBlock);
+            accept();
+            gives.send(invitation).unwrap();
+            start.wait();
+            accept();
+            start.wait();
+            match wire::receive(&socket) {
+                Ok(Some((packet, _))) => assert_eq!(packet.kind, kind::REFUSE),
+                Ok(None) => panic!("in round {round} the connection waits for nobody"),
+                Err(_) => {}
+            }
+        }
+        drop(gives);
+        drops.join().unwrap();
+        assert_no_more_than(before, "revoked invitations");
     }
 }
 

@@ -547,15 +547,19 @@ impl ListenerState {
         if !allowed {
             return refused(&request, Refusal::Policy);
         }
+        // Under the lock no invitation is dropped, so a request with a valid token finds its invitation.
+        let mut turn = self.leader.lock();
         // An unknown token is refused even if the listener needs no token: the process with the token was invited.
         let invitation = match request.token {
             0 if !self.invited_only => None,
             token => match self.tokens.redeem(token) {
                 Some(invitation) => Some(invitation),
-                None => return refused(&request, Refusal::Token),
+                None => {
+                    drop(turn);
+                    return refused(&request, Refusal::Token);
+                }
             },
         };
-        let mut turn = self.leader.lock();
         let accepted = &mut turn.shared;
         if accepted.is_closed {
             drop(turn);
@@ -590,8 +594,10 @@ impl ListenerState {
     /// Revokes the token of the invitation with the number `invitation`. If a process has connected with the invitation
     /// and [`accept_invited`](Self::accept_invited) has not returned the channel yet, closes the connection.
     pub(super) fn forget(&self, invitation: u64) {
+        let mut turn = self.leader.lock();
         self.tokens.revoke(invitation);
-        let request = self.leader.lock().shared.invited.remove(&invitation);
+        let request = turn.shared.invited.remove(&invitation);
+        drop(turn);
         drop(request);
     }
 
