@@ -34,13 +34,18 @@ fn main() -> ExitCode {
     }
 }
 
-/// Makes the program exit without a message when the reader of its output has closed the pipe, as `head` does.
+/// Makes the program exit without a message when the reader of its output has closed the pipe, as `head` does. After
+/// another failure to write, such as a full disk, the program exits with the reason.
 fn end_with_the_reader() {
     let tell = std::panic::take_hook();
     std::panic::set_hook(Box::new(move |panic| {
         // `println!` panics with this text if the output cannot be written.
         let text = panic.payload().downcast_ref::<String>();
-        if text.is_some_and(|text| text.starts_with("failed printing to stdout")) {
+        if let Some(reason) = text.and_then(|text| text.strip_prefix("failed printing to stdout: ")) {
+            let closed = std::io::Error::from_raw_os_error(libc::EPIPE);
+            if reason != closed.to_string() {
+                eprintln!("strait: writing the output: {reason}");
+            }
             std::process::exit(1);
         }
         tell(panic);

@@ -514,6 +514,17 @@ fn ls_removes_the_names_of_dead_listeners() {
 }
 
 #[test]
+fn output_that_cannot_be_written_is_told_of() {
+    let full = std::fs::OpenOptions::new().write(true).open("/dev/full").unwrap();
+    let directory = tempfile::tempdir().unwrap();
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strait"));
+    let output = command.arg("ls").arg(directory.path()).stdout(full).output().unwrap();
+    let text = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(text, "strait: writing the output: No space left on device (os error 28)\n");
+    assert_eq!(output.status.code(), Some(1));
+}
+
+#[test]
 fn a_reader_that_has_enough_is_no_fault_to_tell_of() {
     let (reader, writer) = std::io::pipe().unwrap();
     drop(reader);
