@@ -451,3 +451,24 @@ fn a_fuse_succeeds_whichever_of_its_packets_shows_that_a_far_end_is_dead() {
         }
     }
 }
+
+/// Shows that a call of `bind` that fails after it has made the socket file removes the file before it releases the
+/// lock of the name. Without the lock, the file may be the socket of another process.
+#[test]
+fn a_failed_bind_removes_its_name_under_the_lock() {
+    use rustix::fs::inotify;
+    let _alone = alone();
+    let directory = std::env::temp_dir().join(format!("strait-held-{}", std::process::id()));
+    std::fs::create_dir(&directory).unwrap();
+    let watch = inotify::init(inotify::CreateFlags::NONBLOCK | inotify::CreateFlags::CLOEXEC).unwrap();
+    inotify::add_watch(&watch, &directory, inotify::WatchFlags::DELETE).unwrap();
+    assert!(fault::follow("fail:listen:EPERM:1"));
+    let failed = strait::Listener::builder().directory(&directory).bind("name").unwrap_err();
+    assert_eq!(failed.error, Error::System { call: "listen", code: libc::EPERM });
+    let mut room = [std::mem::MaybeUninit::uninit(); 1024];
+    let mut events = inotify::Reader::new(&watch, &mut room);
+    let removed: Vec<_> =
+        std::iter::from_fn(|| events.next().ok()?.file_name().map(|name| name.to_str().unwrap().to_owned())).collect();
+    std::fs::remove_dir_all(&directory).unwrap();
+    assert_eq!(removed, ["name", ".name.lock"]);
+}

@@ -222,14 +222,12 @@ impl Directory {
             call("listen", || net::listen(&socket, BACKLOG)).named("listen")?;
             Ok(file_id)
         });
-        drop(locked);
-        match listening {
-            Ok(file_id) => Ok((socket, file_id)),
-            Err(error) => {
-                let _ = rustix::fs::unlinkat(&self.0, name, AtFlags::empty());
-                Err(error)
-            }
+        if listening.is_err() {
+            // Without the lock the name might be another process's by now.
+            let _ = rustix::fs::unlinkat(&self.0, name, AtFlags::empty());
         }
+        drop(locked);
+        listening.map(|file_id| (socket, file_id))
     }
 
     /// Removes the listener name `name` if no process listens under the name and its socket belongs to this process's
