@@ -122,7 +122,9 @@ pub struct Listening {
     /// The number (pid) of the process that listens under the name, as the kernel reports it. `None` if no process
     /// listens any more, or the process is in a process namespace that this process does not see.
     pub pid: Option<u32>,
-    /// Whether a process listens under the name now; `false` if the process that took the name has ended.
+    /// Whether a process listens under the name now; `false` if the process that took the name has ended. If this
+    /// process may not write to the socket file, as with another user's listener of mode 0o600, the kernel does not
+    /// tell: then `is_live` is `true`, and `pid` is `None`.
     pub is_live: bool,
 }
 
