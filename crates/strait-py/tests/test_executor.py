@@ -201,6 +201,18 @@ def test_ctrl_c_in_a_call_fails_the_call(one):
     assert one.submit(pid).result(LONG) == first
 
 
+def test_ctrl_c_in_a_call_fails_the_call_of_a_child_of_a_fork():
+    # A child of a fork has the handler of its parent.
+    handler = signal.signal(signal.SIGINT, lambda number, frame: None)
+    try:
+        with strait.Executor(1, mp_context=multiprocessing.get_context("fork")) as one:
+            with pytest.raises(KeyboardInterrupt):
+                one.submit(interrupt).result(LONG)
+            assert one.submit(square, 3).result(LONG) == 9
+    finally:
+        signal.signal(signal.SIGINT, handler)
+
+
 def test_ctrl_c_while_a_worker_imports_the_function_loses_no_call(one, tmp_path, monkeypatch):
     (tmp_path / "interrupted.py").write_text(
         "import multiprocessing, os, signal\n"

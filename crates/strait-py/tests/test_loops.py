@@ -538,3 +538,24 @@ def test_a_cancelled_reply_can_be_repeated(run, child):
         caller.close()
 
     run(main)
+
+
+def test_a_reply_for_which_no_thread_starts_fails_alone(run, child, monkeypatch):
+    async def main():
+        (caller,), process = await stuck(child, 1)
+        requests = [await caller.next_request(timeout=LONG) for _ in range(2)]
+        await requests[0].reply(0)
+
+        def start(thread):
+            raise RuntimeError("can't start new thread")
+
+        with monkeypatch.context() as patched:
+            patched.setattr(threading.Thread, "start", start)
+            with pytest.raises(RuntimeError):
+                await requests[1].reply(1)
+        process.send_signal(signal.SIGCONT)
+        with anyio.fail_after(LONG):
+            await requests[1].reply(1)
+        caller.close()
+
+    run(main)

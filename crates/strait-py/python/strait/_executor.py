@@ -186,9 +186,11 @@ class _Interrupts:
 
     def __init__(self) -> None:
         self.in_call = False
+        # Also in place of a handler that a child of a fork has from its parent, such as that of asyncio.
+        signal.signal(signal.SIGINT, self._on_signal)
 
     def install(self) -> None:
-        """Takes the place of Python's own handler, but not of a handler of the program."""
+        """Takes the place of Python's own handler, but not of a handler of the initializer or of a call."""
         if signal.getsignal(signal.SIGINT) is signal.default_int_handler:
             signal.signal(signal.SIGINT, self._on_signal)
 
@@ -199,9 +201,9 @@ class _Interrupts:
 
 def _work(connection: mp.Connection, initializer: Callable[..., object] | None, initargs: tuple[Any, ...]) -> None:
     """Makes the arriving calls, in a worker process, until the connection ends."""
+    interrupts = _Interrupts()
     if initializer is not None:
         initializer(*initargs)
-    interrupts = _Interrupts()
     interrupts.install()
     number = 0
     while True:

@@ -626,7 +626,7 @@ class _Replies:
 
     async def reply(self, request: _native.Request, obj: object) -> None:
         await self._waiters.until(self._begin, None)
-        ended = False
+        started = ended = False
 
         def on_end() -> None:
             nonlocal ended
@@ -636,6 +636,8 @@ class _Replies:
             self._waiters.wake()
 
         def reply() -> None:
+            nonlocal started
+            started = True
             try:
                 request.reply(obj)
             finally:
@@ -649,8 +651,11 @@ class _Replies:
             await self._waiters.loop.in_thread(reply, lambda _: None)
         except Interrupted:
             raise Closed("this caller was closed") from None
-        except BaseException:
-            if not ended:
+        except BaseException as error:
+            if isinstance(error, RuntimeError) and not started:
+                # There was no thread to be had.
+                on_end()
+            elif not ended:
                 # Without this call the thread would wait for as long as the peer likes.
                 self._end.interrupt()
             raise
