@@ -602,6 +602,21 @@ attack! {
 }
 
 attack! {
+    /// An invited process has gone before it is accepted. Nobody else can come by the invitation, so the call of
+    /// `Invitation::accept` fails, and does not wait.
+    a35_an_invited_process_that_has_gone {
+        let directory = Directory::new();
+        let listener = directory.listen("name").unwrap();
+        let invitation = listener.invite(SOON).unwrap();
+        let socket = call(listener.path());
+        wire::send(&socket, &handshake::announce(0).to_bytes(), &[]).unwrap();
+        wire::send(&socket, &connect(token_of(&invitation)).to_bytes(), &[]).unwrap();
+        drop(socket);
+        assert_eq!(in_time("accepting", || invitation.accept(2 * SOON)).unwrap_err().error, Error::PeerClosed);
+    }
+}
+
+attack! {
     /// Many such processes, each of which takes the listener long, do not keep `accept` past its deadline.
     a35_clients_that_cannot_be_answered_and_a_deadline {
         const CALLERS: usize = 5;

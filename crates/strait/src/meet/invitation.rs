@@ -167,7 +167,9 @@ impl Invitation {
     /// call of `accept` returns the channel to the other process.
     ///
     /// # Errors
-    /// As [`Listener::accept`](crate::Listener::accept); [`Error::PeerClosed`] if the listener was dropped.
+    /// As [`Listener::accept`](crate::Listener::accept); [`Error::PeerClosed`] if the listener was dropped. If the
+    /// invited process has connected and fails, the error that the listener would report to
+    /// [`on_refused`](crate::meet::ListenerBuilder::on_refused), since no other process can come.
     pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Channel, MeetError> {
         self.listener.accept_invited(self.number, deadline.into())
     }

@@ -448,10 +448,11 @@ impl ListenerState {
 
     /// Waits until `find` returns a connect request from the listener's state, and returns the channel to the sender of
     /// the request. Fails at the deadline. If no other thread handles the pending connections, the calling thread does
-    /// so meanwhile.
+    /// so meanwhile. If the sender turns out to have failed, goes on if `others_may_come`, and otherwise fails.
     fn accept(
         &self,
         deadline: Deadline,
+        others_may_come: bool,
         mut find: impl FnMut(&mut Accepted) -> Option<ConnectRequest>,
     ) -> Result<Channel, Error> {
         self.born.check()?;
@@ -466,6 +467,7 @@ impl ListenerState {
                 drop(turn);
                 let peer = request.peer;
                 match self.accept_request(request) {
+                    failed if !others_may_come => return failed,
                     // The connecting process has closed its socket already.
                     Err(Error::PeerClosed) => {}
                     Err(error) if is_due_to_the_client(error) => self.report_refused(Some(peer), error),
@@ -604,13 +606,14 @@ impl ListenerState {
     /// Waits until a process has connected with the invitation of the number `invitation`, or the deadline has passed,
     /// and returns the channel to the process.
     pub(super) fn accept_invited(&self, invitation: u64, deadline: Deadline) -> Result<Channel, MeetError> {
-        self.accept(deadline, |accepted| accepted.invited.remove(&invitation))
+        // An invitation serves once, so nobody else can come.
+        self.accept(deadline, false, |accepted| accepted.invited.remove(&invitation))
             .map_err(|error| self.failed(Attempt::AcceptInvited, error))
     }
 
     /// Returns the channel to the next process that was accepted without an invitation.
     fn accept_next(&self, deadline: Deadline) -> Result<Channel, MeetError> {
-        self.accept(deadline, |accepted| accepted.admitted.pop_front())
+        self.accept(deadline, true, |accepted| accepted.admitted.pop_front())
             .map_err(|error| self.failed(Attempt::Accept, error))
     }
 
