@@ -36,6 +36,8 @@ pub(crate) struct Listener {
 pub(crate) struct Invitation {
     invitation: strait::meet::Invitation,
     settings: Settings,
+    /// The listener stays open as long as it can be needed for the invitation.
+    _listener: Py<Listener>,
 }
 
 fn closed(py: Python<'_>) -> PyErr {
@@ -150,11 +152,12 @@ impl Listener {
     }
 
     /// Returns an invitation, valid for a number of seconds.
-    fn invite(&self, py: Python<'_>, valid_for: f64) -> PyResult<Invitation> {
+    fn invite(slf: &Bound<'_, Self>, valid_for: f64) -> PyResult<Invitation> {
+        let (py, this) = (slf.py(), slf.get());
         let valid_for = Duration::try_from_secs_f64(valid_for)
             .map_err(|error| PyValueError::new_err(format!("valid_for={valid_for}: {error}")))?;
-        let invitation = self.get(py)?.invite(valid_for).map_err(|failed| errors::raise_meeting(py, &failed))?;
-        Ok(Invitation { invitation, settings: self.settings.clone_ref(py) })
+        let invitation = this.get(py)?.invite(valid_for).map_err(|failed| errors::raise_meeting(py, &failed))?;
+        Ok(Invitation { invitation, settings: this.settings.clone_ref(py), _listener: slf.clone().unbind() })
     }
 
     /// The last accepted process; `None` before the first.

@@ -1,6 +1,7 @@
 """Data pipes, calls, invitations, and what connections tell about themselves."""
 
 import asyncio
+import gc
 import os
 import selectors
 import signal
@@ -289,12 +290,17 @@ def test_an_invited_process_connects(directory, python):
     listener = strait.Listener("editor", directory=directory, invited_only=True)
     assert listener.address == "editor" and listener.last_accepted is None
     invitation = listener.invite(60)
+    # The invitation keeps its listener.
+    del listener
+    gc.collect()
     program = "import strait; c = strait.invited(timeout=60); c.send('in'); c.recv()"
     process = python(program, stdin=subprocess.PIPE)
     invitation.tell(process.stdin)
     connection = invitation.accept(LONG)
     assert connection.recv(timeout=LONG) == "in" and connection.peer.pid == process.pid
     process.stdin.close()
+    del invitation
+    listener = strait.Listener("editor", directory=directory, invited_only=True)
     accepting = thread(lambda: pytest.raises(strait.StraitError, listener.accept, 1))
     with pytest.raises(strait.Refused):
         strait.connect("editor", directory=directory, timeout=LONG)
