@@ -768,7 +768,9 @@ def pair(**options: Any) -> tuple[Connection, Connection]:
 
 async def connect(name: str, **keywords: Any) -> Connection:
     """Connects to a listener. A thread waits for the listener. If the task is cancelled and the listener accepts later,
-    the connection is closed at once. The arguments are the arguments of `strait.connect`."""
+    the connection is closed at once. The thread of a cancelled call ends when the listener answers, and at the
+    `timeout` of the call: a program that tries again and again gives a `timeout`. The arguments are the arguments of
+    `strait.connect`."""
     connect = partial(_native.connect, name, **keywords)
     return Connection(await _running().in_thread(connect, _native.Connection.close))
 
