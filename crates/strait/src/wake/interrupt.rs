@@ -214,24 +214,25 @@ impl Drop for Noted<'_> {
     }
 }
 
-/// The wake fd (an eventfd) to which the next interruption writes; all links share the wake fd. Created when a thread
-/// first needs the wake fd, and replaced after each interruption.
-static WAKE_FD: PerProcess<Mutex<Option<Arc<OwnedFd>>>> = PerProcess::new(Mutex::default);
+/// The wake fd (an eventfd) to which the next interruption writes; all links share the wake fd. It is open as long as a
+/// thread sleeps with it, and replaced after each interruption.
+static WAKE_FD: PerProcess<Mutex<Weak<OwnedFd>>> = PerProcess::new(Mutex::default);
 
 fn wake_fd() -> Result<Arc<OwnedFd>, Error> {
     let mut place = unpoisoned(WAKE_FD.get());
-    if let Some(wake_fd) = &*place {
-        return Ok(wake_fd.clone());
+    if let Some(wake_fd) = place.upgrade() {
+        return Ok(wake_fd);
     }
     let wake_fd = Arc::new(epoll::wake_fd()?);
-    *place = Some(wake_fd.clone());
+    *place = Arc::downgrade(&wake_fd);
     Ok(wake_fd)
 }
 
 /// Writes to the wake fd. The write wakes the leaders (the threads that receive) of all links, if their waits can be
 /// interrupted. A leader whose wait is not interrupted sleeps again.
 fn signal_wake_fd() {
-    if let Some(wake_fd) = unpoisoned(WAKE_FD.get()).take() {
+    let signalled = std::mem::take(&mut *unpoisoned(WAKE_FD.get()));
+    if let Some(wake_fd) = signalled.upgrade() {
         epoll::signal(&wake_fd);
     }
 }
