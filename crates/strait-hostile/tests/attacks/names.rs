@@ -612,7 +612,9 @@ attack! {
         wire::send(&socket, &handshake::announce(0).to_bytes(), &[]).unwrap();
         wire::send(&socket, &connect(token_of(&invitation)).to_bytes(), &[]).unwrap();
         drop(socket);
-        assert_eq!(in_time("accepting", || invitation.accept(2 * SOON)).unwrap_err().error, Error::PeerClosed);
+        let failed = in_time("accepting", || invitation.accept(2 * SOON)).unwrap_err();
+        assert_eq!(failed.error, Error::PeerClosed);
+        assert!(failed.to_string().contains("the invited process has closed its connection"), "{failed}");
     }
 }
 

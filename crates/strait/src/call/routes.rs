@@ -60,8 +60,9 @@ pub(super) struct Routes {
     /// All requests of the other end without an answer, taken by the program or not. The key is the number of the call;
     /// the value is `true` if the caller has cancelled the call.
     serving: HashMap<u64, bool, NumberHashing>,
-    /// The requests whose answers threads are sending: the number of the call, and whether the caller has cancelled it.
-    /// They do not count against the limit, since the caller may make a new call as soon as the answer arrives.
+    /// The requests whose answers threads are sending: the number of the call, and whether the caller has cancelled the
+    /// call. Such a request does not count against the limit, since the caller may make a new call as soon as the
+    /// answer arrives.
     answering: Vec<(u64, bool)>,
     /// The number of cancellations that were received for no request, or for a request cancelled before.
     stray_cancellations: u64,

@@ -32,7 +32,7 @@ const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 /// receive after a temporary error.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// What an attempt to send the deferred messages has left to be done.
+/// The work that an attempt to send the deferred messages has left.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Left {
     Nothing,
@@ -167,19 +167,21 @@ impl CallShared {
     /// Records that the caller of the call `id` no longer waits, and tells the server so if the call has no answer yet.
     pub(super) fn cancel(&self, id: u64) {
         let mut routes = self.routes();
-        if routes.abandon(id) && routes.ended.is_none() {
-            routes.deferred.push_back((CallKind::Cancel, id));
-            let left = self.flush_or_wake(&mut routes);
-            drop(routes);
-            self.nudge_if(left);
+        if routes.abandon(id) {
+            self.send_soon(routes, CallKind::Cancel, id);
         }
     }
 
     /// Tells the caller of the request `id` that there will be no reply.
     pub(super) fn refuse(&self, id: u64) {
-        let mut routes = self.routes();
+        self.send_soon(self.routes(), CallKind::NoReply, id);
+    }
+
+    /// Sends a cancellation or an answer without a payload, now or as soon as there is room. Does nothing if the end
+    /// has ended. Releases the lock `routes`.
+    fn send_soon(&self, mut routes: Locked<'_>, kind: CallKind, id: u64) {
         if routes.ended.is_none() {
-            routes.deferred.push_back((CallKind::NoReply, id));
+            routes.deferred.push_back((kind, id));
             let left = self.flush_or_wake(&mut routes);
             drop(routes);
             self.nudge_if(left);
@@ -187,9 +189,8 @@ impl CallShared {
     }
 
     /// Sends the deferred messages, or leaves them to the thread that receives, or to the reactor of the end: these try
-    /// again until there is room. The caller passes the returned value to [`nudge_if`](Self::nudge_if) when
-    /// it has released the lock. Without such a thread and without a reactor, the next thread that waits on the end
-    /// sends the messages.
+    /// again until there is room. The caller passes the returned value to [`nudge_if`](Self::nudge_if) when the lock is
+    /// released. Without such a thread and without a reactor, the next thread that waits on the end sends the messages.
     #[must_use]
     #[inline]
     fn flush_or_wake(&self, routes: &mut Locked<'_>) -> Left {
@@ -223,9 +224,7 @@ impl CallShared {
             // once.
             match postponed(|| self.channel.try_send(&wire::encode(kind, id))) {
                 // If the message were dropped here, the other end would wait for the message without end.
-                Err(SendError { error, .. }) if error == Error::WouldBlock || error.passes() => {
-                    return false;
-                }
+                Err(SendError { error, .. }) if error == Error::WouldBlock || error.passes() => return false,
                 _ => {
                     if kind == CallKind::NoReply {
                         routes.answered(id);

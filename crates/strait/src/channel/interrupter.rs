@@ -28,7 +28,8 @@ impl Channel {
     /// threads block. The object does not keep the end open.
     ///
     /// An interrupter ends only waits that begin after the first call of this function on the end. Long sleeps on such
-    /// an end need one more descriptor, shared by all such ends of the process.
+    /// an end need one more descriptor, shared by all such ends of the process, and open only as long as one of their
+    /// threads sleeps.
     ///
     /// ```
     /// let (a, b) = strait::Channel::pair()?;

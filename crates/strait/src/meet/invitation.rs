@@ -167,9 +167,10 @@ impl Invitation {
     /// call of `accept` returns the channel to the other process.
     ///
     /// # Errors
-    /// As [`Listener::accept`](crate::Listener::accept); [`Error::PeerClosed`] if the listener was dropped. If the
-    /// invited process has connected and fails, the error that the listener would report to
-    /// [`on_refused`](crate::meet::ListenerBuilder::on_refused), since no other process can come.
+    /// As [`Listener::accept`](crate::Listener::accept); [`Error::PeerClosed`] if the listener was dropped, or if the
+    /// invited process has connected and then closed its connection. If the invited process cannot be sent the first
+    /// packets of its channel, the error that the listener reports to
+    /// [`on_refused`](crate::meet::ListenerBuilder::on_refused) for other processes.
     pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Channel, MeetError> {
         self.listener.accept_invited(self.number, deadline.into())
     }

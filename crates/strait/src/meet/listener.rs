@@ -467,7 +467,7 @@ impl ListenerState {
                 drop(turn);
                 let peer = request.peer;
                 match self.accept_request(request) {
-                    failed if !others_may_come => return failed,
+                    outcome if !others_may_come => return outcome,
                     // The connecting process has closed its socket already.
                     Err(Error::PeerClosed) => {}
                     Err(error) if is_due_to_the_client(error) => self.report_refused(Some(peer), error),

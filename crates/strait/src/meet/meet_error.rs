@@ -157,8 +157,8 @@ impl fmt::Display for MeetError {
             ),
             Error::PeerClosed if self.attempt == Attempt::AcceptInvited => write!(
                 f,
-                "the listener of this invitation was dropped, so it lets in no process: keep the listener until the \
-                 invited process was accepted"
+                "no process can come by this invitation any more: the invited process has closed its connection or \
+                 ended before it was accepted, or the listener was dropped; keep the listener, and invite again"
             ),
             Error::BadName if self.attempt == Attempt::Invite => write!(
                 f,

@@ -127,7 +127,7 @@ pub(crate) struct Interruption<'a> {
     also: Also,
 }
 
-/// What can interrupt a wait besides [`Interrupts::raise`].
+/// The causes that can interrupt a wait besides [`Interrupts::raise`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Also {
     Nothing,

@@ -61,7 +61,8 @@ impl Channel {
     /// Returns the number of messages sent, which is the number of all messages.
     ///
     /// The call keeps the sending direction for itself until the iterator ends. Meanwhile other calls that send on this
-    /// end wait, also calls of the iterator itself; those that must not wait fail with [`Error::WouldBlock`].
+    /// end wait, and fail with [`Error::WouldBlock`] if they must not wait. So the iterator itself must not wait to
+    /// send on this end: the send would wait for the iterator.
     ///
     /// ```
     /// let (a, b) = strait::Channel::pair()?;

@@ -411,10 +411,9 @@ impl End {
     }
 
     /// Returns the handles of a received message whose handle table is `table`, and the charge to the peer for its
-    /// descriptors, if any. If some of the message's descriptors
-    /// did not arrive, returns no handles, and [`ReceivedExtras::lost`] of the returned value gives
-    /// [`Error::HandlesLost`]. `token` is the token of the ring, `message` the number of the message, and
-    /// `handles` the number of its handles.
+    /// descriptors, if any. If some of the message's descriptors did not arrive, returns no handles, and
+    /// [`ReceivedExtras::lost`] of the returned value gives [`Error::HandlesLost`]. `token` is the token of the ring,
+    /// `message` the number of the message, and `handles` the number of its handles.
     pub(in crate::channel) fn receive_ends(
         &self,
         rx: &mut Rx,
@@ -427,9 +426,9 @@ impl End {
     }
 
     /// Returns the handles that a received and parsed handle table describes, and the charge to the peer for the
-    /// descriptors, if any. `token` is the token of the ring, and
-    /// `message` the number under which the descriptors were sent. If `holder` is given, that end takes the place of
-    /// the first end in the table: `holder` gets the messages listed in the table for the end.
+    /// descriptors, if any. `token` is the token of the ring, and `message` the number under which the descriptors were
+    /// sent. If `holder` is given, that end takes the place of the first end in the table: `holder` gets the messages
+    /// listed in the table for the end.
     pub(super) fn receive_table(
         &self,
         rx: &mut Rx,
