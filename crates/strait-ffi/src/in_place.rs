@@ -197,18 +197,20 @@ pub unsafe extern "C" fn strait_reservation_commit(
         if reservation.is_null() {
             return Err(Failure::Invalid("reservation is NULL"));
         }
+        // The object stays whole until the commit, so that a failure drops the room before the borrow of the sender.
         // SAFETY: `strait_reserve` made the object, and the caller gives the object up.
-        let strait_reservation { mut room, lender: _lender } = *unsafe { Box::from_raw(reservation) };
+        let mut object = *unsafe { Box::from_raw(reservation) };
         // SAFETY: the header requires both pointers to be valid.
-        let mut lent = unsafe { Lent::new(handles, handle_count, room.shell()) }?;
-        let reserved = room.len();
-        if len > reserved || len < reserved && room.is_sealed() {
+        let mut lent = unsafe { Lent::new(handles, handle_count, object.room.shell()) }?;
+        let reserved = object.room.len();
+        if len > reserved || len < reserved && object.room.is_sealed() {
             return Err(Failure::Invalid(
                 "len is more than was reserved; for a sealed message it must be as much as was reserved",
             ));
         }
         let taken: Vec<Handle> = lent.take()?;
         let count = taken.len();
+        let strait_reservation { room, lender: _lender } = object;
         match room.commit(len, taken) {
             Ok(()) => lent.sent(),
             Err(failed) => {

@@ -275,6 +275,16 @@ static void ended_reservations(void) {
     OK(strait_recv(b, message, STRAIT_NOW));
     CHECK(strait_message_len(message) == 5);
     IS(STRAIT_PEER_CLOSED, strait_recv(b, message, DEADLINE));
+    strait_channel_close(b);
+
+    /* A commit that fails ends the reservation before the borrow of the sender. */
+    OK(strait_channel_pair(NULL, &a, &b));
+    OK(strait_channel_split(a, &sender, &receiver));
+    OK(strait_sender_reserve(sender, 5, &room, STRAIT_NOW));
+    strait_receiver_free(receiver);
+    strait_sender_free(sender);
+    IS(STRAIT_INVALID_ARGUMENT, strait_reservation_commit(room, 6, NULL, 0));
+    IS(STRAIT_PEER_CLOSED, strait_recv(b, message, DEADLINE));
     strait_message_free(message);
     strait_channel_close(b);
 }
