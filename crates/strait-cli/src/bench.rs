@@ -17,6 +17,7 @@ use strait_lab::trouble::{Result, Trouble, While};
 use strait_lab::{Cpus, Extent, Mechanism, Placement, Wait, Work, compare};
 
 use crate::cli::{self, Bench, How, What};
+use crate::output::Output;
 
 /// Runs `strait bench`.
 pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
@@ -70,19 +71,19 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
 /// Runs `strait bench peers`: Strait beside other libraries, or an earlier result printed again.
 fn peers(asked: &cli::Peers) -> Result<ExitCode> {
     // Tests before the first measurement whether the files can be written.
-    for file in asked.output.iter().chain(&asked.picture) {
-        writable(file)?;
-    }
+    let mut output = asked.output.as_deref().map(Output::open).transpose()?;
+    let mut picture = asked.picture.as_deref().map(Output::open).transpose()?;
     let results = match &asked.from {
         Some(file) => peers::read(file)?,
         None => contest(asked)?,
     };
-    if let Some(file) = &asked.output {
-        peers::write(&results, file)?;
-    }
-    if let Some(file) = &asked.picture {
-        std::fs::write(file, peers::picture::svg(&results)).doing(&format!("writing {}", file.display()))?;
-    }
+    // The tables are printed even if a file cannot be written: they are all that is left of the measurement then.
+    let text = || serde_json::to_string(&results).doing("writing JSON");
+    let written = match &mut output {
+        Some(file) => text().and_then(|text| file.write(&(text + "\n"))),
+        None => Ok(()),
+    };
+    let drawn = picture.as_mut().map_or(Ok(()), |file| file.write(&peers::picture::svg(&results)));
     if asked.readme {
         print!("{}", peers::summary::readme(&results, "docs/peers.png"));
     } else if asked.share {
@@ -90,14 +91,9 @@ fn peers(asked: &cli::Peers) -> Result<ExitCode> {
     } else {
         print!("{}", peers::tables::print(&results, std::io::stdout().is_terminal()));
     }
+    written.and(drawn)?;
     let failed = results.figures.iter().any(|figure| figure.program == "strait" && !figure.failed.is_empty());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
-}
-
-/// Opens a file for writing, without a change of its content: an error here comes before anything is measured.
-fn writable(file: &Path) -> Result<()> {
-    let opened = std::fs::OpenOptions::new().append(true).create(true).open(file);
-    opened.map(drop).doing(&format!("opening {}", file.display()))
 }
 
 /// Measures Strait beside other libraries.
@@ -173,9 +169,7 @@ fn take(suite: &str, mut works: Vec<Work>, repetitions: usize, calls: bool, how:
         return Err(Trouble::new("nothing of what was asked for can be measured"));
     }
     // Tests before the first measurement whether the file can be written.
-    if let Some(file) = &how.output {
-        writable(file)?;
-    }
+    let mut output = how.output.as_deref().map(Output::open).transpose()?;
     runner::stop_on_interrupt()?;
     let repetitions = how.repetitions.map_or(repetitions, usize::from);
     let calls = calls || how.calls;
@@ -189,16 +183,17 @@ fn take(suite: &str, mut works: Vec<Work>, repetitions: usize, calls: bool, how:
         seed: how.seed.unwrap_or_else(runner::any_seed),
         calls,
     });
-    if let Some(file) = &how.output {
-        results.write(file)?;
-    }
+    let text = serde_json::to_string_pretty(&results).doing("writing JSON")?;
+    // The results are printed even if the file cannot be written: they are all that is left of the measurement then.
+    let written = output.as_mut().map_or(Ok(()), |file| file.write(&text));
     if how.json {
-        println!("{}", serde_json::to_string_pretty(&results).doing("writing JSON")?);
+        println!("{text}");
     } else {
         print(&results, how);
-        if let Some(file) = &how.output {
-            println!("Written to {}.", file.display());
-        }
+    }
+    written?;
+    if let Some(file) = output.filter(|_| !how.json) {
+        println!("Written to {}.", file.name());
     }
     Ok(exit(&results))
 }

@@ -2,13 +2,15 @@
 //!
 //! [`demo`] shows a conversation between two processes and a few benchmarks. [`mod@bench`] is the command line of
 //! `strait-lab`; `strait-lab` measures. [`ls`] and [`doctor`] are for users of programs with Strait: the first lists
-//! listeners, the second checks the machine. [`shell`] writes completion scripts and manual pages.
+//! listeners, the second checks the machine. [`shell`] writes completion scripts and manual pages. [`output`] writes
+//! result files.
 
 mod bench;
 mod cli;
 mod demo;
 mod doctor;
 mod ls;
+mod output;
 mod shell;
 
 use std::process::ExitCode;

@@ -183,6 +183,61 @@ fn results_are_kept_and_compared() {
     assert!(String::from_utf8_lossy(&compared.stderr).contains("has form 0"));
 }
 
+/// Measures a table with one figure, in about 50 ms, with these further arguments.
+fn short(more: &[&str]) -> Output {
+    let table =
+        "bench table --mechanisms pipe --shapes ping-pong --sizes 64 --waiting block --placements free --count 10";
+    strait(&[&table.split(' ').collect::<Vec<_>>(), more].concat())
+}
+
+#[test]
+fn result_files_are_written_where_their_name_leads() {
+    use std::os::unix::fs::{FileTypeExt, symlink};
+
+    let directory = tempfile::tempdir().unwrap();
+    let path = |name: &str| directory.path().join(name);
+    let take = |file: &Path| short(&["-o", file.to_str().unwrap()]);
+    let is_result = |text: &str| serde_json::from_str::<Value>(text).is_ok_and(|value| value["suite"] == "table");
+
+    // The reader of a FIFO gets the results, and the FIFO stays.
+    let fifo = path("fifo");
+    rustix::fs::mknodat(rustix::fs::CWD, &fifo, rustix::fs::FileType::Fifo, 0o600.into(), 0).unwrap();
+    // A descriptor for reading and writing lets the program open the FIFO, and keeps what the program writes.
+    let mut reader = std::fs::OpenOptions::new().read(true).write(true).open(&fifo).unwrap();
+    let output = take(&fifo);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    assert!(std::fs::symlink_metadata(&fifo).unwrap().file_type().is_fifo());
+    let mut text = vec![0; 1 << 16];
+    let len = std::io::Read::read(&mut reader, &mut text).unwrap();
+    assert!(is_result(str::from_utf8(&text[..len]).unwrap()));
+
+    // The file that a symbolic link names is replaced, and the link stays.
+    symlink("results.json", path("link")).unwrap();
+    for _ in 0..2 {
+        assert!(take(&path("link")).status.success());
+        assert!(path("link").is_symlink());
+        assert!(is_result(&std::fs::read_to_string(path("results.json")).unwrap()));
+    }
+
+    // If the file cannot be written, the figures are printed, and the program fails.
+    symlink("/dev/full", path("full")).unwrap();
+    let output = take(&path("full"));
+    assert_eq!(output.status.code(), Some(1));
+    assert!(String::from_utf8_lossy(&output.stderr).contains("No space left on device"));
+    assert!(String::from_utf8_lossy(&output.stdout).contains("ping-pong of 64 B"));
+    assert!(path("full").is_symlink());
+
+    // A directory without room for a new file is noticed before anything is measured. No directory of `/proc` has room.
+    let output = take(Path::new("/proc/self/comm"));
+    let complaints = String::from_utf8_lossy(&output.stderr);
+    assert_eq!(output.status.code(), Some(1));
+    assert!(complaints.contains("/proc/") && !complaints.contains("figures"), "{complaints}");
+
+    let mut names: Vec<_> = directory.path().read_dir().unwrap().map(|entry| entry.unwrap().file_name()).collect();
+    names.sort();
+    assert_eq!(names, ["fifo", "full", "link", "results.json"]);
+}
+
 #[test]
 fn shells_and_man_know_every_subcommand() {
     for shell in ["bash", "zsh", "fish"] {

@@ -173,17 +173,7 @@ impl Drop for Burners {
     }
 }
 
-/// Writes results to a file as JSON.
-///
-/// # Errors
-///
-/// If the file cannot be written.
-pub fn write(results: &PeerResults, file: &Path) -> Result<()> {
-    let text = serde_json::to_string(results).doing("writing JSON")?;
-    std::fs::write(file, text + "\n").doing(&format!("writing {}", file.display()))
-}
-
-/// Reads results from a file that [`write()`] wrote.
+/// Reads a file that contains results as JSON, as `strait bench peers -o` writes them.
 ///
 /// # Errors
 ///

@@ -65,7 +65,7 @@ pub struct Harness {
 }
 
 impl Results {
-    /// Reads a file that [`write`](Self::write) wrote.
+    /// Reads a file that contains results as JSON, as `strait bench -o` writes them.
     ///
     /// # Errors
     /// If the file cannot be read, contains no results, or has another format version than this program knows.
@@ -84,19 +84,6 @@ impl Results {
             )));
         }
         serde_json::from_str(&text).doing(&format!("{name} does not contain results"))
-    }
-
-    /// Writes the results as JSON. The file is written under another name and then renamed, so it is never
-    /// incomplete.
-    ///
-    /// # Errors
-    /// If the file cannot be written. A file that was there before is unchanged then.
-    pub fn write(&self, file: &Path) -> Result<()> {
-        let text = serde_json::to_string_pretty(self).doing("writing JSON")?;
-        let name = file.display();
-        let beside = file.with_extension("json.new");
-        fs::write(&beside, text).doing(&format!("writing {name}"))?;
-        fs::rename(&beside, file).doing(&format!("writing {name}"))
     }
 
     /// Returns the figure of `work`, if there is one. Processor numbers and lengths of runs may differ.
