@@ -23,8 +23,8 @@ enum Way {
 }
 
 impl Output {
-    /// Opens or checks the file `name`, without a change of its content. Makes an empty file if there is none. If `name`
-    /// is a FIFO, blocks until a process opens it for reading.
+    /// Opens or checks the file `name`, without a change of its content. Makes an empty file if there is none. If
+    /// `name` is a FIFO, blocks until a process opens it for reading.
     ///
     /// # Errors
     /// If [`write`](Self::write) could not write the file, or could not make a new file beside it.
