@@ -1,7 +1,9 @@
 //! Tests of the memory that a process keeps for large messages: how much stays warm, and how it is given back.
 
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{self, TryRecvError};
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use strait::quota::{pool_held, pool_limit, set_pool_limit, trim};
@@ -188,5 +190,37 @@ fn bytes_of_messages_that_are_being_written_survive_a_thread_that_trims() {
                 assert!(far.recv().expect("a message").bytes().iter().all(|byte| *byte == mark), "{mark}");
             }
         }
+    });
+}
+
+/// Shows that memory can be given back while other threads use it. The order of the blocks by their last use changes
+/// then while `trim` sorts the blocks.
+#[test]
+fn trim_gives_back_memory_while_other_threads_send() {
+    let _alone = alone();
+    let is_over = &AtomicBool::new(false);
+    let sending = || {
+        let channels: Vec<_> = (0..8).map(|_| over_socket(Options::new())).collect();
+        let payload = vec![7; 100 << 10];
+        while !is_over.load(Ordering::Relaxed) {
+            for (near, far) in &channels {
+                near.send(&payload).expect("sent");
+                assert!(far.recv().expect("a message").bytes() == payload);
+            }
+        }
+    };
+    std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(sending)).collect();
+        let end = Instant::now() + Duration::from_secs(3);
+        let trims = std::panic::catch_unwind(|| {
+            while Instant::now() < end {
+                trim();
+            }
+        });
+        is_over.store(true, Ordering::Relaxed);
+        for thread in threads {
+            thread.join().expect("no panic while sending");
+        }
+        trims.expect("no panic while giving back");
     });
 }

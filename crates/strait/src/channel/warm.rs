@@ -1,6 +1,6 @@
 //! The blocks kept by a pool for later messages, as warm memory of this process.
 
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
@@ -14,14 +14,11 @@ pub(in crate::channel) struct WarmBlock {
     mapping: Arc<Mapping>,
     /// Number of bytes of the block that count as warm: its length, or 0 if the block was cooled.
     counted: AtomicUsize,
-    state: Mutex<State>,
-}
-
-#[derive(Debug)]
-struct State {
+    /// The time of the last use of the block, in nanoseconds, by the clock of [`pools::now`]. Threads that order blocks
+    /// by their last use read the time without the lock of `usages`, which another thread holds while it cools a block.
+    used_at: AtomicU64,
     /// The number of the last use of each part of the block; an unshared block has one part.
-    usages: Vec<u64>,
-    used_at: Duration,
+    usages: Mutex<Vec<u64>>,
 }
 
 impl WarmBlock {
@@ -33,8 +30,12 @@ impl WarmBlock {
         }
         // Another thread can cool the block as soon as it is listed, and would do so if no part were lent.
         let usages = std::iter::once(1).chain(std::iter::repeat_n(0, parts - 1)).collect();
-        let state = Mutex::new(State { usages, used_at: pools::now() });
-        let block = Arc::new(Self { mapping: mapping.clone(), counted: AtomicUsize::new(mapping.len()), state });
+        let block = Arc::new(Self {
+            mapping: mapping.clone(),
+            counted: AtomicUsize::new(mapping.len()),
+            used_at: AtomicU64::new(nanos(pools::now())),
+            usages: Mutex::new(usages),
+        });
         let listed: Arc<dyn pools::Block> = block.clone();
         pools::list(Arc::downgrade(&listed));
         Some(block)
@@ -49,7 +50,7 @@ impl WarmBlock {
             return false;
         }
         // The lock is not held while other blocks are cooled, and no thread waits for one that cools it.
-        let Ok(mut state) = self.state.try_lock() else {
+        let Ok(mut usages) = self.usages.try_lock() else {
             if is_cool {
                 pools::uncount(self.mapping.len());
             }
@@ -60,14 +61,14 @@ impl WarmBlock {
         } else if self.counted() == 0 {
             return false;
         }
-        state.usages[part] = usage;
-        state.used_at = pools::now();
+        usages[part] = usage;
+        self.used_at.store(nanos(pools::now()), Ordering::Relaxed);
         true
     }
 
     /// Notes that part `part` was lent for an unsent message; `usage` is the number of the use before that.
     pub(super) fn take_back(&self, part: usize, usage: u64) {
-        unpoisoned(&self.state).usages[part] = usage;
+        unpoisoned(&self.usages)[part] = usage;
     }
 
     /// Returns the number of warm bytes of this block; 0 if the block was cooled.
@@ -86,16 +87,21 @@ impl WarmBlock {
     }
 }
 
+/// Returns a time in nanoseconds, as [`WarmBlock::used_at`] keeps it.
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+}
+
 impl pools::Block for WarmBlock {
     fn used_at(&self) -> Duration {
-        unpoisoned(&self.state).used_at
+        Duration::from_nanos(self.used_at.load(Ordering::Relaxed))
     }
 
     fn cool(&self, unused: Duration) -> usize {
-        let Ok(state) = self.state.try_lock() else { return 0 };
+        let Ok(usages) = self.usages.try_lock() else { return 0 };
         let came_back = |(part, usage): (usize, &u64)| self.mapping.word(8 * part).load(Ordering::Acquire) == *usage;
-        let is_idle = state.usages.iter().enumerate().all(came_back);
-        if self.counted() == 0 || !is_idle || pools::now().saturating_sub(state.used_at) < unused {
+        let is_idle = usages.iter().enumerate().all(came_back);
+        if self.counted() == 0 || !is_idle || pools::now().saturating_sub(self.used_at()) < unused {
             return 0;
         }
         // The first page stays: it has the words by which the receiver returns the block.
@@ -126,7 +132,8 @@ mod tests {
     fn a_look_cools_what_was_not_used_for_long() {
         let make = || WarmBlock::keep(&Mapping::private(PAYLOAD + 8192).unwrap(), 2).unwrap();
         let (used, quiet, lent, new) = (make(), make(), make(), make());
-        unpoisoned(&new.state).used_at = pools::long_ago();
+        let set_long_unused = |block: &WarmBlock| block.used_at.store(nanos(pools::long_ago()), Ordering::Relaxed);
+        set_long_unused(&new);
         for block in [&used, &quiet, &lent] {
             block.mapping.word(0).store(1, Ordering::Release);
             assert!(block.lend(1, 1));
@@ -134,8 +141,8 @@ mod tests {
             block.mapping.word(8).store(1, Ordering::Release);
         }
         assert!(lent.lend(0, 2));
-        unpoisoned(&quiet.state).used_at = pools::long_ago();
-        unpoisoned(&lent.state).used_at = pools::long_ago();
+        set_long_unused(&quiet);
+        set_long_unused(&lent);
         pools::look_at_once();
         let is_warm = |block: &WarmBlock| {
             let mut bytes = [std::mem::MaybeUninit::uninit(); 7];

@@ -32,7 +32,8 @@ static CAP: AtomicUsize = AtomicUsize::new(DEFAULT_CAP);
 
 /// A block of warm memory, which is counted until the block is dropped or cooled.
 pub(crate) trait Block: Send + Sync {
-    /// Returns the time of the last use of the block, by the clock of [`now`].
+    /// Returns the time of the last use of the block, by the clock of [`now`]. The time can change at any moment. Does
+    /// not wait.
     fn used_at(&self) -> Duration;
 
     /// Cools the block, if no message uses the block and the block was not used for the time `unused`. Returns the
@@ -141,7 +142,8 @@ impl Warm {
             all.retain(|block| block.strong_count() > 0);
             all.iter().filter_map(Weak::upgrade).collect()
         };
-        blocks.sort_by_key(|block| block.used_at());
+        // Other threads use blocks meanwhile, and `sort_by_key`, which asks for a key several times, may then panic.
+        blocks.sort_by_cached_key(|block| block.used_at());
         let mut cooled = 0;
         for block in blocks {
             if cooled >= wanted {
