@@ -7,6 +7,7 @@ use std::time::Duration;
 
 use common::{Actor, finish, parent, play, spawn, spawn_with};
 use strait::meet::{Connector, Listener, connect};
+use strait::quota::Resource;
 use strait::{Channel, Deadline, Error, Options, Outgoing};
 
 /// The time after which a wait of a test fails; long enough for a slow machine.
@@ -32,6 +33,10 @@ fn child() {
         ("filter", |_| filter()),
         ("server", server),
         ("client", client),
+        ("counter", |_| counter()),
+        ("deaf", |_| deaf()),
+        ("blocked introducer", |_| blocked_introducer()),
+        ("blocked sender", |_| blocked_sender()),
     ]);
 }
 
@@ -536,4 +541,130 @@ fn member() {
         parent.send_by(b"no more descriptors", DEADLINE).unwrap();
         parent.recv().unwrap_err();
     }
+}
+
+/// Receives ends and files, and keeps them. Answers each message with the number of mappings of the parent's memory.
+fn counter() {
+    let parent = parent();
+    let mut kept = Vec::new();
+    while let Ok(mut message) = parent.recv() {
+        kept.extend(message.take_handles().unwrap());
+        let held = parent.peer_usage().unwrap().unwrap().peer(Resource::Mappings).held;
+        parent.send_by(&held.to_le_bytes(), DEADLINE).unwrap();
+    }
+}
+
+/// Receives one message with an end, answers, and then reads nothing more from its socket.
+fn deaf() {
+    let parent = common::parent_over_any(&Options::new());
+    let _end = take(&parent);
+    parent.send_by(b"received", DEADLINE).unwrap();
+    let _ = std::io::stdin().read_line(&mut String::new());
+}
+
+/// Starts a process that plays `deaf`, and sends `end` there. Returns the channel to the process.
+fn spawn_deaf(end: Channel) -> (Actor, Channel) {
+    let (actor, to) = common::spawn_over_socket("deaf", "", &Options::new());
+    common::wait_until("the process opened its side", || to.peer().unwrap().is_some());
+    give(&to, end);
+    assert_eq!(to.recv_by(DEADLINE).unwrap().bytes(), b"received");
+    (actor, to)
+}
+
+/// Fills the socket to a process that reads nothing from it.
+fn fill_socket(to: &Channel) {
+    for count in 0.. {
+        assert!(count < 1000, "the socket is never full");
+        match to.try_send(Outgoing::new(b"").handle(common::file_with(b""))) {
+            Ok(()) => {}
+            Err(failed) => return assert_eq!(failed.error, Error::WouldBlock),
+        }
+    }
+}
+
+/// Tries to send `end` and a file to a process with a full socket. Returns the end.
+fn fail_to_give(to: &Channel, end: Channel) -> Channel {
+    let failed = to.try_send(Outgoing::new(b"").handle(common::file_with(b"")).handle(end)).unwrap_err();
+    assert_eq!(failed.error, Error::WouldBlock);
+    failed.handles.into_iter().nth(1).unwrap().into_channel().unwrap()
+}
+
+/// Shows that an end which one process cannot be sent leaves no memory in the process with the other end, however often
+/// the end is sent, and none at all once the first process has ended.
+#[test]
+fn an_end_that_cannot_be_sent_leaves_no_memory_with_a_third_process() {
+    common::alone("blocked introducer", "");
+}
+
+fn blocked_introducer() {
+    let (old, to_old) = spawn_deaf(Channel::pair().unwrap().0);
+    let (other, to_other) = spawn("counter");
+    let (young, to_young) = spawn("counter");
+    let ask = |to: &Channel| {
+        let answer = to.recv_by(DEADLINE).unwrap();
+        usize::from_le_bytes(answer.bytes().try_into().unwrap())
+    };
+    // An end whose other end is in the young process, with rings of `ring` bytes.
+    let reach = |ring: usize| {
+        let (mine, theirs) = Options::new().ring(ring).pair().unwrap();
+        give(&to_young, theirs);
+        (mine, ask(&to_young))
+    };
+    // The two are introduced to each other while the socket has room.
+    give(&to_old, reach(1 << 13).0);
+    fill_socket(&to_old);
+    let mut ends: Vec<_> = [9, 10, 11, 12, 13].map(|log| reach(1 << log).0).into();
+    ends = ends.into_iter().map(|end| fail_to_give(&to_old, end)).collect();
+    // For the file, the young process receives all packets before it.
+    let held_by_young = || {
+        to_young.send_by(Outgoing::new(b"").handle(common::file_with(b"")), DEADLINE).unwrap();
+        ask(&to_young)
+    };
+    let before = held_by_young();
+    for _ in 0..20 {
+        ends = ends.into_iter().map(|end| fail_to_give(&to_old, end)).collect();
+    }
+    assert_eq!(held_by_young(), before);
+    drop(old);
+    assert_eq!(to_old.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    // The memory of the ended process is given back with the next lane for two others.
+    give(&to_other, ends.remove(0));
+    ask(&to_other);
+    common::wait_until("the memory was given back", || held_by_young() + 4 <= before);
+    drop((to_other, to_young));
+    finish(other);
+    finish(young);
+}
+
+/// Shows that ends which cannot be sent because the socket is full cost this process no memory, however many there are.
+#[test]
+fn ends_that_cannot_be_sent_leave_nothing_to_be_sent_later() {
+    common::alone("blocked sender", "");
+}
+
+/// Returns the memory of this process in kibibytes.
+fn resident() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("RssAnon:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse().unwrap()
+}
+
+fn blocked_sender() {
+    let pair = || Options::new().ring(1).pair().unwrap();
+    let (mine, theirs) = pair();
+    let (actor, to) = spawn_deaf(theirs);
+    fill_socket(&to);
+    let attempts = |count: usize| {
+        for _ in 0..count {
+            let (mine, theirs) = pair();
+            drop(fail_to_give(&to, theirs));
+            drop(mine);
+        }
+    };
+    attempts(1000);
+    let before = resident();
+    attempts(50_000);
+    assert!(resident() < before + 1024, "{before} KiB before, {} after", resident());
+    drop((mine, to));
+    finish(actor);
 }

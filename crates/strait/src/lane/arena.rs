@@ -562,10 +562,9 @@ impl Made {
         Arc::strong_count(&self.arena) > 1 || !unpoisoned(&self.arena.successors).is_empty()
     }
 
-    /// Returns the packet that ends the making of lanes in this arena. Returns `None` if none is needed: the processes
-    /// of an arena with one lane forget the arena by themselves.
-    pub(crate) fn retirement(&self) -> Option<Packet> {
-        (self.arena.lanes > 1).then_some(Packet::Retire { number: self.arena.number, lanes: self.made })
+    /// Returns the packet that ends the making of lanes in this arena.
+    pub(crate) fn retirement(&self) -> Packet {
+        Packet::Retire { number: self.arena.number, lanes: self.made }
     }
 
     /// Takes the next lane slot that no lane has used yet, and populates the slot's memory. Returns the name of the
@@ -592,6 +591,8 @@ impl Made {
 pub(crate) struct Maker {
     /// The link to one of the two processes of the lanes. The link to the other process holds this `Maker`.
     pub(crate) other: Weak<Link>,
+    /// The arenas of many lanes. (The processes of an arena with one lane forget it by themselves, and so does the
+    /// maker.)
     arenas: Vec<Made>,
     /// The lanes in arenas that are not private, with each lane in use at the maker's last check. The lane checked or
     /// taken longest ago is in front.
@@ -599,6 +600,9 @@ pub(crate) struct Maker {
     /// The introduction by which this process connected the two processes of the lanes; `None` if the two needed no
     /// introduction.
     pub(crate) introduction: Option<Introduction>,
+    /// Arenas of one lane that were announced to only one of the two processes: one arena at most for each number of
+    /// cells. The lane was not made.
+    half_announced: Vec<Made>,
     /// Whether this maker, seldom used, has forgotten its arenas before.
     pub(crate) has_forgotten: bool,
 }
@@ -621,26 +625,34 @@ pub(crate) struct Introduction {
 
 impl Maker {
     pub(crate) fn with(other: Weak<Link>) -> Self {
-        Self { other, arenas: Vec::new(), lent: VecDeque::new(), introduction: None, has_forgotten: false }
+        Self {
+            other,
+            arenas: Vec::new(),
+            lent: VecDeque::new(),
+            introduction: None,
+            half_announced: Vec::new(),
+            has_forgotten: false,
+        }
     }
 
-    /// Takes a free lane, and returns the arena of the lane and the name of the lane. Creates a new arena if no lane is
-    /// found free, with one lane if `is_single`; `private` says whether only this process has the arena's memory.
-    pub(crate) fn take(&mut self, private: bool, is_single: bool) -> Result<(&mut Made, Name), Error> {
+    /// Takes a free lane in an arena of many lanes, and returns the arena and the name of the lane. Creates a new arena if
+    /// no lane is found free and `may_create` is set, and otherwise returns `None`. `private` says whether only this
+    /// process has the arena's memory.
+    pub(crate) fn take(&mut self, private: bool, may_create: bool) -> Result<Option<(&mut Made, Name)>, Error> {
         let (index, name) = match self.find(private) {
             Some(found) => found,
-            None => {
+            None if may_create => {
                 let size = (FIRST << (2 * self.arenas.len().min(8))).min(LARGEST);
-                let lanes = if is_single { 1 } else { (size / lane_size(SMALL)) as u32 };
-                self.arenas.push(Made::new(lanes, SMALL, private)?);
+                self.arenas.push(Made::new((size / lane_size(SMALL)) as u32, SMALL, private)?);
                 let index = self.arenas.len() - 1;
                 (index, self.arenas[index].take().expect("a new arena has lanes"))
             }
+            None => return Ok(None),
         };
         if !private {
             self.lent.push_back(Lent { arena: index as u32, slot: name.slot, usage: name.usage });
         }
-        Ok((&mut self.arenas[index], name))
+        Ok(Some((&mut self.arenas[index], name)))
     }
 
     fn find(&mut self, private: bool) -> Option<(usize, Name)> {
@@ -669,6 +681,29 @@ impl Maker {
         None
     }
 
+    /// Makes a lane in an arena of its own, with `cells` cells for each ring, and returns the arena and the name of the
+    /// lane. `announce` announces the arena to the two processes of the lane. If only one of the two could be told, the
+    /// maker keeps the arena for the next lane with as many cells, and announces that arena to the other process then.
+    pub(crate) fn make_single(
+        &mut self,
+        cells: usize,
+        private: bool,
+        announce: impl FnOnce(&mut Made) -> Result<(), Error>,
+    ) -> Result<(Arc<Arena>, Name), Error> {
+        let mut made = match self.half_announced.iter().position(|made| made.arena.cells == cells) {
+            Some(index) => self.half_announced.swap_remove(index),
+            None => Made::new(1, cells, private)?,
+        };
+        if let Err(error) = announce(&mut made) {
+            if made.announced != [false; 2] {
+                self.half_announced.push(made);
+            }
+            return Err(error);
+        }
+        let name = made.take().expect("one lane");
+        Ok((made.arena, name))
+    }
+
     /// Forgets the arenas, and returns them to be retired. The processes of the lanes keep the memory. Forgets nothing
     /// if a lane of the arenas is in this process: then the memory has to stay here, too.
     pub(crate) fn forget_arenas(&mut self) -> Vec<Made> {
@@ -680,12 +715,10 @@ impl Maker {
         std::mem::take(&mut self.arenas)
     }
 
-    /// Forgets the arena of `name`, the lane taken last, if the arena was made last and has one lane. This process
-    /// cannot use the arena again.
-    pub(crate) fn forget_single(&mut self, name: Name) -> Option<Made> {
-        let last = self.arenas.pop_if(|made| made.arena.lanes == 1 && made.arena.number == name.arena)?;
-        self.lent.pop_back();
-        Some(last)
+    /// Ends the maker. Returns its arenas of many lanes, to be retired, and its arenas that were announced to only one
+    /// of the two processes.
+    pub(crate) fn into_arenas(self) -> [Vec<Made>; 2] {
+        [self.arenas, self.half_announced]
     }
 
     /// Takes back the lane `name`, so that the lane is free again. This lane must be the last lane taken, and must not
@@ -713,23 +746,25 @@ mod tests {
         (made, [moved, claimed, other])
     }
 
-    /// Shows that with a lane a maker forgets only the lane's own arena: an unannounced arena with one lane stays, and
-    /// its lane can be taken later.
+    /// Shows that a maker keeps an arena with one lane that was announced to only one process, and takes no lane from
+    /// the arena but after it was announced to the other process. No arena with one lane is taken from a second time.
     #[test]
-    fn a_maker_forgets_only_the_arena_of_the_lane_that_was_taken() {
+    fn a_half_announced_arena_is_used_once_it_was_announced_to_both() {
         let mut maker = Maker::with(Weak::new());
-        let (_, first) = maker.take(false, false).unwrap();
-        while maker.arenas[0].take().is_some() {}
-        let (_, waiting) = maker.take(false, true).unwrap();
-        maker.put_back(waiting);
-        maker.arenas[0].arena.lane(first.slot).unwrap().set_unused();
-        let (_, again) = maker.take(false, true).unwrap();
-        assert_eq!((again.arena, again.slot), (first.arena, first.slot));
-        assert!(maker.forget_single(again).is_none());
-        let (made, later) = maker.take(false, true).unwrap();
-        assert_eq!((made.arena.number(), later.arena), (waiting.arena, waiting.arena));
-        assert!(maker.forget_single(later).is_some());
-        assert_eq!((maker.arenas.len(), maker.lent.len()), (1, 1));
+        let mut numbers = Vec::new();
+        for told in [[true, false], [true, false], [true, true], [false, false], [false, false], [true, true]] {
+            let made = maker.make_single(SMALL, false, |made| {
+                numbers.push(made.arena.number());
+                made.announced = told;
+                if told[1] { Ok(()) } else { Err(Error::WouldBlock) }
+            });
+            assert_eq!(made.is_ok(), told[1]);
+            assert_eq!(maker.half_announced.len(), usize::from(told[0] && !told[1]));
+            assert!(maker.take(false, false).unwrap().is_none());
+        }
+        let [first, again, then, fourth, fifth, last] = numbers[..] else { panic!("{numbers:?}") };
+        assert_eq!((again, then), (first, first));
+        assert!(first < fourth && fourth < fifth && fifth < last);
     }
 
     fn is_free(made: &Made) -> bool {

@@ -374,9 +374,9 @@ impl LaneDirectory {
     fn retire_arenas(&self) {
         let makers = std::mem::take(&mut *unpoisoned(&self.makers));
         let mut others = Vec::new();
-        for mut maker in makers.into_values() {
+        for maker in makers.into_values() {
             if let Some(other) = maker.other.upgrade() {
-                retire(&maker.forget_arenas(), &other);
+                retire(maker, &other, 1);
                 others.push(other);
             }
         }
@@ -507,15 +507,15 @@ impl LaneDirectory {
             // Nothing waits for these lanes, and the link stays with the introduction, so forgetting ends nothing.
             With::Maker => {}
             With::Other(link) if is_kept(link) => {}
-            With::Us if !peers::is_dropping() => {
+            // This thread is the leader of a link, and must drop no link.
+            With::Other(_) | With::Us if !peers::is_dropping() => {
                 let mut used_up = Announcements::default();
                 used_up.arenas.extend(arenas.remove_entry(&key));
                 drop(announcements);
                 return self.forget_later(link, used_up);
             }
-            // This thread is the leader of the link, and must drop no link. The arena is forgotten with the link. So is
-            // an arena that is used up in the destructor of a link: after that the program may never call the library
-            // again, so no job may be left.
+            // Forgotten with the link: after the destructor of a link the program may never call the library again, so
+            // no job may be left.
             With::Other(_) | With::Us => return,
         }
         let used_up = arenas.remove(&key);
@@ -545,12 +545,42 @@ pub(super) fn tell_absence(link: &Link, number: u64) {
     }
 }
 
-/// Tells the peer of `link` that this process takes no more lanes from the arenas `forgotten`, if that peer can forget
-/// them.
-fn retire(forgotten: &[Made], link: &Link) {
-    let packets: Vec<_> = forgotten.iter().filter_map(Made::retirement).collect();
-    if !packets.is_empty() && link.knows(RETIRES_ARENAS) {
-        packets.into_iter().for_each(|packet| link.send_sooner_or_later(packet));
+/// Ends `maker`, one of whose two processes has ended, and tells the other process, which is the peer of `link` and the
+/// process `index` of the maker's arenas: no more lanes come from the arenas, and no end comes in an arena whose lane
+/// was not made.
+fn retire(maker: Maker, link: &Link, index: usize) {
+    let [arenas, half_announced] = maker.into_arenas();
+    send_retirements(&arenas, link);
+    let known = half_announced.iter().filter(|made| made.announced[index]);
+    known.for_each(|made| tell_absence(link, made.arena.number()));
+}
+
+/// Tells the peer of `link` that this process takes no more lanes from `arenas`, if that peer can forget them.
+fn send_retirements(arenas: &[Made], link: &Link) {
+    if !arenas.is_empty() && link.knows(RETIRES_ARENAS) {
+        arenas.iter().map(Made::retirement).for_each(|packet| link.send_sooner_or_later(packet));
+    }
+}
+
+impl Maker {
+    /// Makes a lane between the peers of the links `young` and `old`, the two links of this maker, with `cells` cells
+    /// for each ring, and announces the lane's arena to both. Returns the arena and the name of the lane.
+    fn lane(&mut self, young: &Arc<Link>, old: &Arc<Link>, cells: usize) -> Result<(Arc<Arena>, Name), Error> {
+        let with = introduce(&mut self.introduction, young, old)?;
+        let private = young.is_local() && old.is_local();
+        let is_for_others = !young.is_local() && !old.is_local();
+        let is_seldom = (is_for_others || self.has_forgotten) && !recent::contains(young, old);
+        if cells <= SMALL
+            && let Some((made, name)) = self.take(private, !is_seldom)?
+        {
+            if let Err(error) = announce(made, young, old, with) {
+                self.put_back(name);
+                return Err(error);
+            }
+            made.was_taken();
+            return Ok((made.arena.clone(), name));
+        }
+        self.make_single(cells, private, |made| announce(made, young, old, with))
     }
 }
 
@@ -807,35 +837,25 @@ impl Link {
     /// be repeated.
     pub(crate) fn make_lane(one: &Arc<Self>, other: &Arc<Self>, cells: usize) -> Result<NewLane, Error> {
         let (one, other) = &meeting(one, other)?;
+        // If the lane is not used in the end, a packet tells both processes so. A process that never reads its socket
+        // must not make these packets pile up here.
+        one.check_all_is_sent()?;
+        other.check_all_is_sent()?;
         let told = [one, other].map(Arc::downgrade);
         let (young, old) = if one.number() >= other.number() { (one, other) } else { (other, one) };
         let private = young.is_local() && old.is_local();
         let mut makers = unpoisoned(&young.lane_directory().makers);
+        let mut ended = Vec::new();
         if !makers.contains_key(&old.number()) {
-            makers.retain(|_, maker| maker.other.upgrade().is_some_and(|other| !other.is_down()));
+            let has_ended = |maker: &Maker| maker.other.upgrade().is_none_or(|other| other.is_down());
+            ended.extend(makers.extract_if(|_, maker| has_ended(maker)).map(|(_, maker)| maker));
         }
         let maker = makers.entry(old.number()).or_insert_with(|| Maker::with(Arc::downgrade(old)));
-        let with = introduce(&mut maker.introduction, young, old)?;
-        if cells > SMALL {
-            let mut made = Made::new(1, cells, private)?;
-            let name = made.take().expect("one lane");
-            announce(&mut made, young, old, with)?;
-            return Ok((made.arena, name, told));
-        }
-        let is_for_others = !young.is_local() && !old.is_local();
-        let is_single = (is_for_others || maker.has_forgotten) && !recent::contains(young, old);
-        let (made, name) = maker.take(private, is_single)?;
-        let announced = announce(made, young, old, with);
-        let arena = made.arena.clone();
-        if let Err(error) = announced {
-            maker.put_back(name);
-            return Err(error);
-        }
-        made.was_taken();
-        let used_up = maker.forget_single(name);
+        let made = maker.lane(young, old, cells);
         drop(makers);
-        drop(used_up);
-        if !private {
+        ended.into_iter().for_each(|maker| retire(maker, young, 0));
+        let (arena, name) = made?;
+        if !private && cells <= SMALL {
             recent::note(young, old);
         }
         Ok((arena, name, told))
@@ -849,9 +869,7 @@ impl Link {
         let (forgotten, other) = (maker.forget_arenas(), maker.other.upgrade());
         drop(makers);
         let links = [Some(self), other.as_deref().filter(|other| !std::ptr::eq(*other, self))];
-        for link in links.into_iter().flatten().filter(|link| link.knows(RETIRES_ARENAS)) {
-            forgotten.iter().filter_map(Made::retirement).for_each(|packet| link.send_sooner_or_later(packet));
-        }
+        links.into_iter().flatten().for_each(|link| send_retirements(&forgotten, link));
     }
 }
 

@@ -1,5 +1,6 @@
 //! Room for packets: the reasons that keep a packet from being sent, and how to wait for their end.
 
+use std::collections::VecDeque;
 use std::sync::Weak;
 use std::time::{Duration, Instant};
 
@@ -59,9 +60,10 @@ impl SocketBlockedOn {
 /// Packets that could not be sent over a link yet. The link sends them before any other packet.
 #[derive(Default)]
 pub(super) struct Unsent {
-    /// The unsent packets in order, without the wake packet; at most two for each thread. A packet is left unsent only
-    /// if an earlier packet for its ring was sent, and the link sends nothing else before it.
-    packets: Vec<Packet>,
+    /// The unsent packets in order, without the wake packet. Each belongs to a lane or an attachment that this process
+    /// has announced over the link before. While packets are unsent, no further lane is made for the peer and nothing
+    /// else is sent, so their number does not grow with the number of calls.
+    packets: VecDeque<Packet>,
     /// Whether a wake packet to the peer is still to be sent, after `packets`. A flag and no entry of `packets`, so
     /// that storing the wake packet needs no memory.
     wake: bool,
@@ -74,7 +76,7 @@ impl Unsent {
         if self.packets.is_empty() {
             self.wake = false;
         } else {
-            self.packets.remove(0);
+            self.packets.pop_front();
         }
     }
 }
@@ -173,7 +175,7 @@ impl Link {
     /// peer has hung up. Otherwise returns the reason why the first of those left cannot be sent now.
     fn send_what_is_left(&self) -> Result<Option<SocketBlockedOn>, Error> {
         let mut unsent = unpoisoned(&self.unsent);
-        while let Some(packet) = unsent.packets.first().or(unsent.wake.then_some(&Packet::Wake)) {
+        while let Some(packet) = unsent.packets.front().or(unsent.wake.then_some(&Packet::Wake)) {
             match self.io.send(packet, Attachments::NOTHING)? {
                 Sent::Done => {
                     unsent.sent_one();
@@ -226,7 +228,7 @@ impl Link {
     pub(crate) fn send_sooner_or_later(&self, packet: Packet) {
         let sent = self.is_local() || matches!(self.try_send(&packet, Attachments::NOTHING), Ok(true));
         if !sent && !self.is_down() {
-            unpoisoned(&self.unsent).packets.push(packet);
+            unpoisoned(&self.unsent).packets.push_back(packet);
         }
     }
 
