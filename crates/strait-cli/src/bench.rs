@@ -156,7 +156,11 @@ fn custom(asked: cli::Combinations, how: &How) -> Result<ExitCode> {
             None => Extent::Time { warm: 30, steady: 170 },
         },
     };
-    take("table", axes.works(), 1, false, how)
+    let works = axes.works();
+    if let (true, Some(reason)) = (works.is_empty(), axes.first_unfit()) {
+        return Err(Trouble::new(format!("nothing of what was asked for can be measured: {reason}")));
+    }
+    take("table", works, 1, false, how)
 }
 
 /// Runs these works and prints the results. The exit code is a failure if a work broke; a work that this machine cannot
@@ -276,7 +280,7 @@ fn one_figure(figure: &Figure, iterations: u64) -> Result<ExitCode> {
     println!("{}", figure.work.words());
     println!("iterations       {iterations}");
     println!("total            {}", time(report.elapsed as f64));
-    println!("messages         {}", rate(summary.per_second));
+    println!("messages         {}", summary.per_second.map_or("–".to_owned(), rate));
     for (name, value) in [
         ("minimum", times.min),
         ("median", times.p50),

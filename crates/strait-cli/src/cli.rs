@@ -307,7 +307,7 @@ pub(crate) struct Combinations {
     #[arg(long, value_enum, value_delimiter = ',', default_value = "free,two,same")]
     pub(crate) placements: Vec<Place>,
     /// Number of messages to measure, instead of a fifth of a second's worth
-    #[arg(long)]
+    #[arg(long, value_parser = clap::value_parser!(u64).range(1..))]
     pub(crate) count: Option<u64>,
 }
 
@@ -434,6 +434,7 @@ mod tests {
         for words in [
             "strait bench table --sizes 7",
             "strait bench table --sizes 268435457",
+            "strait bench table --count 0",
             "strait bench table --waiting never",
             "strait bench table --placements nowhere",
             "strait bench table --mechanisms carrier-pigeon",

@@ -190,6 +190,37 @@ fn short(more: &[&str]) -> Output {
     strait(&[&table.split(' ').collect::<Vec<_>>(), more].concat())
 }
 
+/// Shows that the results of every shape can be read again, and that `idle` shows its wake-ups.
+#[test]
+fn the_results_of_every_shape_can_be_read_again() {
+    let directory = tempfile::tempdir().unwrap();
+    let file = directory.path().join("a.json");
+    let file = file.to_str().unwrap();
+    let table = "bench table --sizes 16064 --placements free --mechanisms";
+    let take = |more: &str| {
+        let words = format!("{table} {more} -o {file}");
+        let output = strait(&words.split(' ').collect::<Vec<_>>());
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        let compared = strait(&["bench", "compare", file, file]);
+        assert!(compared.status.success(), "{}", String::from_utf8_lossy(&compared.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    };
+    let shapes = "ping-pong,ack,stream:2,open-loop:50,paced:1000,producers:2,fan-out:2,mix,mix-stream,hop,descriptors:1,\
+                  out-of-line:cold,in-place,vectored:2,linearised:2,fidl,wake:1,connect";
+    take(&format!("strait --waiting block --count 1 --shapes {shapes}"));
+    take("memcpy --waiting spin --count 1 --shapes encode:bytes,decode:vectors");
+    let idle = take("strait --waiting block --shapes idle");
+    assert!(idle.contains(" wake-ups ") && !idle.contains("/s"), "{idle}");
+    // A shape whose length is a time takes no number of messages, and the other way round.
+    for (more, reason) in [("idle --count 9", "leave out --count"), ("in-place", "give --count")] {
+        let words = format!("{table} strait --waiting block --shapes {more}");
+        let output = strait(&words.split(' ').collect::<Vec<_>>());
+        let complaints = String::from_utf8_lossy(&output.stderr);
+        assert_eq!(output.status.code(), Some(1));
+        assert!(complaints.contains(reason) && !complaints.contains("figures"), "{complaints}");
+    }
+}
+
 #[test]
 fn result_files_are_written_where_their_name_leads() {
     use std::os::unix::fs::{FileTypeExt, symlink};

@@ -14,14 +14,16 @@ pub enum Change {
     Slower,
     /// The intervals overlap: no difference can be shown.
     Same,
-    /// No comparison is possible: a result lacks the figure or marks it as disturbed, or the distance between the
-    /// processors changed between the results.
+    /// No comparison is possible: a result lacks the figure, has no time for it or marks it as disturbed, or the
+    /// distance between the processors changed between the results.
     Unknown,
 }
 
 /// Returns how the figure changed from `before` to `after`.
 pub fn change(before: &Figure, after: &Figure) -> Change {
-    let sound = |figure: &Figure| figure.state == State::Measured;
+    // A figure of the shape `idle` has no time.
+    let sound =
+        |figure: &Figure| figure.state == State::Measured && figure.summary.is_some_and(|summary| summary.median > 0.0);
     let (Some(then), Some(now)) = (before.summary, after.summary) else {
         return Change::Unknown;
     };
@@ -117,6 +119,8 @@ mod tests {
         assert_eq!(change(&base, &figure(&[13.0, 14.0, 15.0])), Change::Slower);
         assert_eq!(change(&base, &figure(&[7.0, 8.0, 9.0])), Change::Faster);
         assert_eq!(change(&base, &figure(&[])), Change::Unknown);
+        let without_time = figure(&[0.0, 0.0, 0.0]);
+        assert_eq!(change(&without_time, &without_time), Change::Unknown);
     }
 
     #[test]

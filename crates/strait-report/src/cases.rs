@@ -297,7 +297,7 @@ impl Metric {
             Self::P98 => report.times.p98,
             Self::P99 => report.times.p99,
             Self::Cpu => report.cpu_per_message(),
-            Self::Pace => 1e9 / report.per_second(),
+            Self::Pace => report.per_second().map_or(0.0, |rate| 1e9 / rate),
         }
     }
 

@@ -67,6 +67,12 @@ fn row(sources: &[Source], case: &Case<'_>, each: bool) -> Vec<Cell> {
         cells.push(again);
         return cells;
     };
+    if let Some(count) = figure.wake_ups() {
+        let mut cells = vec![name, Cell::plain(format!("{count} wake-ups"))];
+        cells.extend((2..HEADS.len() - 1).map(|_| Cell::without("–", "")));
+        cells.push(again);
+        return cells;
+    }
     let times = middle.times;
     // A single repetition has no interval.
     let interval = if summary.confidence > 0.0 {
@@ -77,7 +83,7 @@ fn row(sources: &[Source], case: &Case<'_>, each: bool) -> Vec<Cell> {
     let mut cells = vec![name, Cell::plain(time(summary.median)), interval];
     let all = [times.p90, times.p98, times.p99, times.p999, times.p9999, times.max];
     cells.extend(all.map(|value| Cell::plain(time(value))));
-    cells.push(Cell::plain(rate(summary.per_second)));
+    cells.push(summary.per_second.map_or(Cell::without("–", ""), |pace| Cell::plain(rate(pace))));
     cells.push(Cell::plain(time(summary.cpu)));
     cells.push(Cell::plain(digits(summary.sleeps)));
     let counts: Vec<String> = case.counts().iter().map(|(name, value)| format!("{name} {}", digits(*value))).collect();

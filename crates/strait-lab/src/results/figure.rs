@@ -62,8 +62,8 @@ pub struct Summary {
     pub interval: [f64; 2],
     /// The probability for `interval`, from 0 to 1.
     pub confidence: f64,
-    /// Messages or round trips per second.
-    pub per_second: f64,
+    /// Messages or round trips per second; absent if no time was measured, as in the shape `idle`.
+    pub per_second: Option<f64>,
     /// Processor time of all processes for each message or round trip, in nanoseconds.
     pub cpu: f64,
     /// How often a process slept for each message or round trip.
@@ -125,7 +125,12 @@ impl Figure {
 
     /// Returns the number of messages or round trips per second.
     pub fn per_second(&self) -> Option<f64> {
-        self.summary.map(|summary| summary.per_second)
+        self.summary?.per_second
+    }
+
+    /// Returns how often the idle receiver woke: the median over the repetitions. `None` in all shapes but `idle`.
+    pub fn wake_ups(&self) -> Option<f64> {
+        median(&self.repetitions.iter().filter_map(|report| Some(report.wake_ups? as f64)).collect::<Vec<_>>())
     }
 
     /// Returns the repetition with the median time. Its distribution is a real one, not a composite.
@@ -176,11 +181,12 @@ impl Summary {
         let times = all(|report| report.times.p50);
         let (interval, confidence) = interval(&times)?;
         let probes: Vec<f64> = repetitions.iter().flat_map(|report| report.probes.iter().copied()).collect();
+        let rates: Option<Vec<f64>> = repetitions.iter().map(Report::per_second).collect();
         Some(Self {
             median: median(&times)?,
             interval,
             confidence,
-            per_second: median(&all(Report::per_second))?,
+            per_second: rates.and_then(|rates| median(&rates)),
             cpu: median(&all(Report::cpu_per_message))?,
             sleeps: median(&all(Report::sleeps_per_message))?,
             probe: median(&probes),

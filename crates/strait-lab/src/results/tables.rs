@@ -110,14 +110,16 @@ fn table(figures: &[&Figure], look: Look) -> String {
 }
 
 /// Returns whether no other mechanism has a shorter median with the same way of waiting and placement. A single
-/// mechanism is not marked.
+/// mechanism is not marked, and neither is a figure without times.
 fn is_best(figure: &Figure, figures: &[&Figure]) -> bool {
     let same = |other: &&&Figure| {
         (other.work.wait, other.work.placement) == (figure.work.wait, figure.work.placement) && other.summary.is_some()
     };
-    let median = |figure: &Figure| figure.summary.map_or(f64::INFINITY, |summary| summary.median);
+    let median = |figure: &Figure| {
+        figure.summary.filter(|summary| summary.median > 0.0).map_or(f64::INFINITY, |summary| summary.median)
+    };
     let others: Vec<f64> = figures.iter().filter(same).map(|other| median(other)).collect();
-    others.len() > 1 && figure.summary.is_some() && others.iter().all(|other| *other >= median(figure))
+    others.len() > 1 && median(figure).is_finite() && others.iter().all(|other| *other >= median(figure))
 }
 
 fn cells(figure: &Figure) -> [String; 11] {
@@ -131,12 +133,17 @@ fn cells(figure: &Figure) -> [String; 11] {
         .to_owned();
         return cells;
     };
+    if let Some(count) = figure.wake_ups() {
+        let mut cells = [NOTHING; 11].map(str::to_owned);
+        cells[0] = format!("{count} wake-ups");
+        return cells;
+    }
     let times = middle.times;
     [
         time(summary.median),
         format!("{} – {}", time(summary.interval[0]), time(summary.interval[1])),
         time(times.p99),
-        rate(summary.per_second),
+        summary.per_second.map_or(NOTHING.to_owned(), rate),
         time(summary.cpu),
         time(times.p90),
         time(times.p999),

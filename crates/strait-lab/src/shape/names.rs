@@ -28,7 +28,7 @@ encode:VALUE             a value is encoded in memory: bytes, fields (256 or 409
 decode:VALUE             a value is decoded in memory
 wake:MILLISECONDS        ping-pong after idle time
 connect                  a new connection, one ping-pong, and closing
-idle                     no messages; counts how often the receiver wakes";
+idle                     no messages; counts how often the receiver wakes (not with --count)";
 
 impl fmt::Display for Shape {
     /// Writes the shape's name on the command line.

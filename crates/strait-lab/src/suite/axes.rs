@@ -27,6 +27,17 @@ impl Axes {
     /// Returns a work for every combination of the axes, except for nonsensical combinations and for combinations that
     /// the mechanism cannot do.
     pub fn works(&self) -> Vec<Work> {
+        let mut works = self.combinations();
+        works.retain(|work| work.unfit().is_none());
+        works
+    }
+
+    /// Returns the first combination that [`works`](Self::works) leaves out, with the reason. `None` if there is none.
+    pub fn first_unfit(&self) -> Option<String> {
+        self.combinations().iter().find_map(|work| Some(format!("{}: {}", work.words(), work.unfit()?)))
+    }
+
+    fn combinations(&self) -> Vec<Work> {
         let mut works = Vec::new();
         for &size in &self.sizes {
             for &shape in &self.shapes {
@@ -44,7 +55,6 @@ impl Axes {
                 }
             }
         }
-        works.retain(|work| work.unfit().is_none());
         works
     }
 }

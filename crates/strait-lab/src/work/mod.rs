@@ -370,6 +370,15 @@ impl Work {
         if !self.wait.fits(self.placement) {
             return Some("spinning on one processor only keeps the other side from running".to_owned());
         }
+        match (self.shape, self.extent) {
+            (Shape::InPlace, Extent::Time { .. }) => {
+                return Some("needs a number of messages: give --count".to_owned());
+            }
+            (Shape::Idle, Extent::Count { .. }) => {
+                return Some("sends no messages to count: leave out --count".to_owned());
+            }
+            _ => {}
+        }
         if self.size < self.shape.smallest() {
             return Some(format!("needs messages of at least {} bytes", self.shape.smallest()));
         }

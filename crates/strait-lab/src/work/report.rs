@@ -133,9 +133,14 @@ impl Report {
         (self.spent[0].cpu + self.spent[1].cpu) as f64 / self.count.max(1) as f64
     }
 
-    /// Returns the number of messages or round trips per second.
-    pub fn per_second(&self) -> f64 {
-        if self.elapsed == 0 { 1e9 / self.times.p50 } else { self.count as f64 * 1e9 / self.elapsed as f64 }
+    /// Returns the number of messages or round trips per second; `None` if no time was measured, as in the shape
+    /// `idle`.
+    pub fn per_second(&self) -> Option<f64> {
+        if self.elapsed > 0 {
+            Some(self.count as f64 * 1e9 / self.elapsed as f64)
+        } else {
+            Some(1e9 / self.times.p50).filter(|rate| rate.is_finite())
+        }
     }
 
     /// Returns how often a side slept for each message or round trip, both sides together.
