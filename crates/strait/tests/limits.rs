@@ -41,6 +41,8 @@ fn child() {
         ("descriptors", descriptors_are_limited),
         ("hub", hub),
         ("holder", holder),
+        ("descriptors of unread ends", descriptors_of_unread_ends),
+        ("counts handles", counts_handles),
         ("stuck hub", stuck_hub),
         ("stuck link in a set", stuck_link_in_a_set),
         ("one message too large in a set", one_message_too_large_in_a_set),
@@ -204,6 +206,16 @@ fn execute_orders(channel: &Channel) {
                     }
                     let file = (what == "both").then(|| Handle::Fd(file_with(b"a file")));
                     channel.send(Outgoing::new(b"an end").handle(theirs).handles(file)).unwrap();
+                    ends.push(mine);
+                }
+                "end-with-handles" => {
+                    // The end has two messages, each with `size` descriptors.
+                    let (mine, theirs) = Channel::pair().unwrap();
+                    for n in 0..2 {
+                        let handles = (0..size).map(|_| Handle::Fd(file_with(&[n])));
+                        mine.send(Outgoing::new(&[n]).handles(handles)).unwrap();
+                    }
+                    channel.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
                     ends.push(mine);
                 }
                 "data-pipe" => {
@@ -463,7 +475,6 @@ fn hub(_: &str) {
     assert_eq!(recv(&channel).bytes(), b"all came");
 }
 
-/// Echoes on the end that it receives.
 /// Receives an end, and tells the parent once the other end is closed.
 fn waits_for_the_close(_: &str) {
     let channel = parent();
@@ -473,9 +484,47 @@ fn waits_for_the_close(_: &str) {
     assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
+/// Echoes on the end that it receives.
 fn holder(_: &str) {
     let end = recv(&parent()).take_handles().unwrap().remove(0).into_channel().unwrap();
     common::echo(&end);
+}
+
+/// Shows that descriptors in unread messages of a received end stay charged to the sender until the program receives
+/// the messages, sends the end on or drops the end.
+#[test]
+fn descriptors_in_unread_messages_of_a_received_end_are_charged() {
+    alone("descriptors of unread ends", "");
+}
+
+fn descriptors_of_unread_ends(_: &str) {
+    let (_one, channel) = start();
+    let (_two, other) = common::spawn("counts handles");
+    let held = || channel.peer_usage().unwrap().unwrap().peer(Resource::Descriptors).held;
+    order(&channel, "end-with-handles 3 5");
+    let end = || recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+    let [read, sent_on, dropped] = [end(), end(), end()];
+    assert_eq!(recv(&channel).bytes(), b"done");
+    assert_eq!(held(), 30);
+    for (n, left) in [(0, 25), (1, 20)] {
+        let handles = recv(&read).take_handles().unwrap();
+        assert_eq!((handles.len(), held()), (5, left));
+        handles.into_iter().for_each(|handle| assert_eq!(content_of(handle), [n]));
+    }
+    other.send(Outgoing::new(b"an end").handle(sent_on)).unwrap();
+    wait_until("only the descriptors of the last end are charged", || held() == 10);
+    assert_eq!(recv(&other).bytes(), [5, 5]);
+    drop(dropped);
+    wait_until("no descriptors are charged", || held() == 0);
+}
+
+/// Receives an end with two messages, and tells the parent how many handles each of them has.
+fn counts_handles(_: &str) {
+    let channel = parent();
+    let end = recv(&channel).take_handles().unwrap().remove(0).into_channel().unwrap();
+    let counts = [(); 2].map(|()| recv(&end).take_handles().unwrap().len() as u8);
+    channel.send(&counts).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
 
 /// Shows that a packet not received for lack of descriptors is received once there are descriptors.

@@ -9,8 +9,8 @@ use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use strait::quota::Limits;
 use strait::{Channel, Deadline, Error, Outgoing};
 use strait_hostile::memory::{SIZE_SEALS, file};
-use strait_hostile::record::{BLOCK_PAYLOAD, Block, header, kind};
-use strait_hostile::{Packet, RawPeer, wire};
+use strait_hostile::record::{AN_END, BLOCK_PAYLOAD, Block, DESCRIPTOR, header, kind};
+use strait_hostile::{Packet, RawPeer, Table, wire};
 
 use crate::common::*;
 
@@ -240,6 +240,41 @@ attack! {
                 assert_eq!(message.take_handles().unwrap().len(), 32);
             }
             assert_eq!(channel.status().unwrap().messages, 0);
+            strait::quota::set_limits(Limits::new());
+        });
+    }
+}
+
+attack! {
+    /// The peer sends ends that have unread messages with descriptors, and the victim keeps the ends and reads none of
+    /// these messages: the descriptors stay charged, and those over the limit are closed.
+    a13_descriptors_of_messages_in_received_ends {
+        on_a_victim(|mut peer, channel| {
+            const LIMIT: u64 = 256;
+            const ENDS: u32 = 20;
+            const EACH: usize = 60;
+            strait::quota::set_limits(Limits::new().peer(strait::quota::Resource::Descriptors, LIMIT));
+            let spare = file_with(b"x");
+            let arena = peer.announce(1, ENDS, 4, 0).unwrap();
+            let before = descriptors();
+            let held = || channel.peer_usage().unwrap().unwrap().peer(strait::quota::Resource::Descriptors).held;
+            let mut ends = Vec::new();
+            for slot in 0..ENDS {
+                let table = Table::of(&[AN_END]).end(arena.name(slot), 0, 0, 1).message(b"", 0, &[DESCRIPTOR; EACH]);
+                peer.packet(&Packet::handles(peer.token, peer.writer.sequence, EACH), &[spare.as_fd(); EACH]).unwrap();
+                peer.send_ends(b"", 1, &table, &[arena.lane(slot)]).unwrap();
+                match channel.try_recv().unwrap().take_handles() {
+                    Ok(mut handles) => ends.push(handles.remove(0).into_channel().unwrap()),
+                    Err(error) => assert_eq!(error, Error::HandlesLost { sent: 1, arrived: 0 }),
+                }
+                assert_eq!(held(), (ends.len() * EACH) as u64);
+            }
+            assert_no_more_than(before + LIMIT as usize, "unread messages of ends");
+            assert_eq!(ends.len(), LIMIT as usize / EACH);
+            for end in &ends {
+                assert_eq!(end.try_recv().unwrap().take_handles().unwrap().len(), EACH);
+            }
+            assert_eq!(held(), 0);
             strait::quota::set_limits(Limits::new());
         });
     }

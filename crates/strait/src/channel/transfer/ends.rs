@@ -411,9 +411,10 @@ impl End {
     }
 
     /// Returns the handles of a received message whose handle table is `table`, and the charge to the peer for its
-    /// descriptors, if any. If some of the message's descriptors did not arrive, returns no handles, and
-    /// [`ReceivedExtras::lost`] of the returned value gives [`Error::HandlesLost`]. `token` is the token of the ring,
-    /// `message` the number of the message, and `handles` the number of its handles.
+    /// descriptors, if any. Messages in backlogs of its ends hold the charges for their own descriptors. If some of the
+    /// message's descriptors did not arrive, returns no handles, and [`ReceivedExtras::lost`] of the returned value
+    /// gives [`Error::HandlesLost`]. `token` is the token of the ring, `message` the number of the message, and
+    /// `handles` the number of its handles.
     pub(in crate::channel) fn receive_ends(
         &self,
         rx: &mut Rx,
@@ -426,9 +427,9 @@ impl End {
     }
 
     /// Returns the handles that a received and parsed handle table describes, and the charge to the peer for the
-    /// descriptors, if any. `token` is the token of the ring, and `message` the number under which the descriptors were
-    /// sent. If `holder` is given, that end takes the place of the first end in the table: `holder` gets the messages
-    /// listed in the table for the end.
+    /// descriptors, if any. Messages in backlogs hold the charges for their own descriptors. `token` is the token of
+    /// the ring, and `message` the number under which the descriptors were sent. If `holder` is given, that end takes
+    /// the place of the first end in the table: `holder` gets the messages listed in the table for the end.
     pub(super) fn receive_table(
         &self,
         rx: &mut Rx,
@@ -451,7 +452,7 @@ impl End {
             link.ready_lane(entry.name, usize::from(entry.side), over_limit)?;
         }
         let charge = link.ledger().charge_or(parsed.amounts(), over_limit)?;
-        let found = match sent {
+        let mut found = match sent {
             0 => Default::default(),
             _ => link
                 .fetch(|inbox| inbox.take_handles(token, message, sent))?
@@ -471,18 +472,19 @@ impl End {
             let lost = parsed.lose_handles();
             deferred::postponed(|| lost.into_iter().for_each(|entry| drop(find(entry))));
             let holder = |_| holder.take().ok_or(Error::BadPeer("an invalid handle table"));
-            let handles = parsed.into_handles(Vec::new(), &payer, charge, origin, holder)?;
+            let handles = parsed.into_handles(&mut Default::default(), &payer, charge, origin, holder)?;
             return Ok((ReceivedExtras::of_handles(handles), None));
         }
         let build = |entry: Entry| holder.take().map_or_else(|| find(entry), Ok);
         if arrived < sent {
             // Only all handles together are of use, so the arrived handles, including ends, are closed.
             drop(found);
-            deferred::postponed(|| drop(parsed.into_handles(Vec::new(), &payer, charge, origin, build)));
+            let mut none = Default::default();
+            deferred::postponed(|| drop(parsed.into_handles(&mut none, &payer, charge, origin, build)));
             let lost = Error::HandlesLost { sent: handles, arrived: arrived.min(handles) };
             return Ok((ReceivedExtras::of_lost(lost), None));
         }
-        match deferred::postponed(|| parsed.into_handles(found.descriptors, &payer, charge, origin, build)) {
+        match deferred::postponed(|| parsed.into_handles(&mut found, &payer, charge, origin, build)) {
             Ok(handles) => Ok((ReceivedExtras::of_handles(handles), found.charge)),
             // The memory of a message that an end brings along could not be mapped.
             Err(error) if error.passes() => {

@@ -796,18 +796,11 @@ impl End {
             return Err(Error::BadPeer("an invalid prepended backlog"));
         }
         let end = holder.end.clone();
-        let (arrived, charge) = self.receive_table(rx, token, message, parsed, Some(holder))?;
+        let (arrived, _) = self.receive_table(rx, token, message, parsed, Some(holder))?;
         match arrived.lost() {
             // A part of the messages is worse than none, here as with an end that arrives with a backlog.
             Some(_) => Err(Error::PeerClosed),
-            None => {
-                let mut backlog = end.take_backlog();
-                // The last message holds the charge for the descriptors of all.
-                if let Some(last) = backlog.back_mut() {
-                    last.descriptors = charge;
-                }
-                Ok(backlog)
-            }
+            None => Ok(end.take_backlog()),
         }
     }
 

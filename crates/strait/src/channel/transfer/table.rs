@@ -30,6 +30,7 @@ use crate::channel::unclaimed::UnclaimedHandles;
 use crate::channel::{Channel, End};
 use crate::error::Error;
 use crate::lane::Name;
+use crate::link::ReceivedHandles;
 use crate::quota::closing::ReceivedFd;
 use crate::quota::{Amounts, Charge, Payer, Resource};
 use crate::region::Region;
@@ -599,21 +600,24 @@ impl<'a> Parsed<'a> {
     }
 
     /// Builds the message's own handles from the parsed table. `build` creates an end from its entry; `came` holds the
-    /// received descriptors, sent by the peer with the account `payer`. `charge` is the charge for everything in the
-    /// table, and each object gets its part of this charge; `origin` is the origin of the messages in backlogs.
+    /// received descriptors, sent by the peer with the account `payer`, and the charge for them. Each message in a
+    /// backlog gets the charge for its descriptors; the rest stays in `came`. `charge` is the charge for everything
+    /// else in the table, and each object gets its part of this charge; `origin` is the origin of the messages in
+    /// backlogs.
     ///
     /// # Errors
     /// The first error of `build`, or else the first error of memory: of a region, a data pipe or a payload. The
     /// handles are then closed, with every end that `build` creates.
     pub(in crate::channel) fn into_handles(
         self,
-        came: Vec<ReceivedFd>,
+        came: &mut ReceivedHandles,
         payer: &Payer,
         mut charge: Option<Charge>,
         origin: Origin,
         mut build: impl FnMut(Entry) -> Result<Channel, Error>,
     ) -> Result<UnclaimedHandles, Error> {
-        let mut came = came.into_iter();
+        let ReceivedHandles { descriptors, charge: of_descriptors, .. } = came;
+        let mut came = std::mem::take(descriptors).into_iter();
         let mut flat = FlatHandles { top: self.top, ..FlatHandles::default() };
         let mut outcome = Ok(());
         let top = flat.top.clone();
@@ -649,12 +653,15 @@ impl<'a> Parsed<'a> {
                         let regions = collect_descriptors(&mut flat, &message.handles, &mut came, payer, &mut charge);
                         outcome = outcome.and(regions);
                         let payer = payer.clone();
+                        let count = message.handles.iter().filter(|kind| kind.has_descriptor()).count();
+                        let split = |charge: &mut Charge| charge.split(Amounts::of(Resource::Descriptors, count));
+                        let descriptors = of_descriptors.as_mut().filter(|_| count > 0).map(split);
                         backlog.push(FlatMessage {
                             payload,
                             handles: message.handles,
                             lost,
                             charge: of_message,
-                            descriptors: None,
+                            descriptors,
                             origin,
                             payer,
                         });
@@ -825,7 +832,8 @@ mod tests {
                 (_, end) => Ok(end),
             };
             let payer = crate::link::Link::own().ledger().payer();
-            assert!(parsed.into_handles(Vec::new(), &payer, None, Origin::default(), build).is_err());
+            let mut none = ReceivedHandles::default();
+            assert!(parsed.into_handles(&mut none, &payer, None, Origin::default(), build).is_err());
             others.remove(without);
             assert!(others.iter().all(|other| other.try_recv().is_err_and(|error| error == Error::PeerClosed)));
         }
