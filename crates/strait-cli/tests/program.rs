@@ -150,7 +150,7 @@ fn results_are_kept_and_compared() {
     let file = |name: &str| directory.path().join(name).to_str().unwrap().to_owned();
     let take = |name: &str, size: &str| {
         let words = ["bench", "table", "--mechanisms", "pipe", "--waiting", "block", "--cpus", "0", "--sizes", size];
-        let output = strait(&[&words[..], &["--count", "100", "--repetitions", "2", "-o", &file(name)]].concat());
+        let output = strait(&[&words[..], &["--count", "100", "--repetitions", "3", "-o", &file(name)]].concat());
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     };
     take("a.json", "64");
@@ -176,6 +176,18 @@ fn results_are_kept_and_compared() {
     let compared = strait(&["bench", "compare", &file("calm.json"), &file("slower.json")]);
     let said = String::from_utf8(compared.stdout).unwrap();
     assert_eq!(said.matches(" slower").count(), 4, "{said}");
+    // A figure that was taken once is not judged, however far apart the times are.
+    let once = |name: &str| {
+        let mut results: Value = serde_json::from_str(&std::fs::read_to_string(file(name)).unwrap()).unwrap();
+        for figure in results["figures"].as_array_mut().unwrap() {
+            figure["summary"]["confidence"] = 0.0.into();
+        }
+        std::fs::write(file(name), results.to_string()).unwrap();
+    };
+    once("slower.json");
+    let compared = strait(&["bench", "compare", &file("calm.json"), &file("slower.json")]);
+    let said = String::from_utf8(compared.stdout).unwrap();
+    assert!(said.contains("\n0 of 4 figures changed") && said.contains("--repetitions"), "{said}");
     // A file other than a result file is refused with a reason.
     std::fs::write(file("old.json"), r#"{"format": 0}"#).unwrap();
     let compared = strait(&["bench", "compare", &file("old.json"), &file("a.json")]);

@@ -5,6 +5,11 @@ use crate::results::{Figure, Results, State};
 use crate::stats::{digits, spread, time};
 use crate::table;
 
+/// The least confidence of a figure that is judged: that of three repetitions. If nothing has changed, the intervals
+/// of three repetitions lie apart in one of ten comparisons, those of two in one of three, and two single repetitions
+/// always.
+const SURE: f64 = 0.75;
+
 /// How a figure changed from one result to the other.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Change {
@@ -14,16 +19,18 @@ pub enum Change {
     Slower,
     /// The intervals overlap: no difference can be shown.
     Same,
-    /// No comparison is possible: a result lacks the figure, has no time for it or marks it as disturbed, or the
-    /// distance between the processors changed between the results.
+    /// No comparison is possible: a result lacks the figure, has no time for it, has fewer than three repetitions of it
+    /// or marks it as disturbed, or the distance between the processors changed between the results.
     Unknown,
 }
 
 /// Returns how the figure changed from `before` to `after`.
 pub fn change(before: &Figure, after: &Figure) -> Change {
     // A figure of the shape `idle` has no time.
-    let sound =
-        |figure: &Figure| figure.state == State::Measured && figure.summary.is_some_and(|summary| summary.median > 0.0);
+    let sound = |figure: &Figure| {
+        figure.state == State::Measured
+            && figure.summary.is_some_and(|summary| summary.median > 0.0 && summary.confidence >= SURE)
+    };
     let (Some(then), Some(now)) = (before.summary, after.summary) else {
         return Change::Unknown;
     };
@@ -81,6 +88,10 @@ pub fn print(before: &Results, after: &Results) -> String {
     for words in &unknown {
         out += &format!("inconclusive: {words}\n");
     }
+    let is_unsure = |figure: &Figure| figure.summary.is_some_and(|summary| summary.confidence < SURE);
+    if pairs.iter().any(|(then, now)| is_unsure(then) || is_unsure(now)) {
+        out += "Figures with fewer than three repetitions are not judged; --repetitions sets their number.\n";
+    }
     let only = |these: &Results, those: &Results| {
         these.figures.iter().filter(|figure| those.figure(&figure.work).is_none()).count()
     };
@@ -124,9 +135,18 @@ mod tests {
     }
 
     #[test]
+    fn few_repetitions_prove_nothing() {
+        let (few, many) = (figure(&[10.0, 11.0]), figure(&[20.0, 21.0, 22.0, 23.0, 24.0]));
+        assert_eq!(change(&few, &many), Change::Unknown);
+        assert_eq!(change(&many, &few), Change::Unknown);
+        assert_eq!(change(&figure(&[10.0]), &figure(&[20.0])), Change::Unknown);
+        assert_eq!(change(&figure(&[10.0, 11.0, 12.0]), &many), Change::Slower);
+    }
+
+    #[test]
     fn processors_that_moved_are_not_the_mechanism() {
         let probed = |time: f64, probe: f64| {
-            let mut figure = figure(&[time, time + 1.0]);
+            let mut figure = figure(&[time, time + 1.0, time + 2.0]);
             figure.summary.as_mut().unwrap().probe = Some(probe);
             figure
         };
