@@ -432,7 +432,7 @@ impl Received {
             ReceivedPlace::Inline(bytes) => Array::new(&self.dtype, &self.shape, order, bytes),
             ReceivedPlace::Region(index, offset) => {
                 let handle = receive_handle(index, |handle| matches!(handle, Handle::Region(_)))?;
-                let region = handle.into_region().ok_or("the handle of an array is no region")?;
+                let region = handle.claim().into_region().ok_or("the handle of an array is no region")?;
                 Array::in_region(&self.dtype, &self.shape, order, region, offset)
             }
         };

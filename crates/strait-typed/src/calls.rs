@@ -233,7 +233,7 @@ pub(crate) fn taken_back(failed: strait::call::CallError, outbound: &mut Outboun
 
 /// Returns the value of a reply.
 pub(crate) fn value_of<A, C: DecodeOwned<A>>(mut reply: Message) -> Result<A, CallError> {
-    let handles = reply.take_handles();
+    let handles = reply.take_unclaimed();
     let handles = handles.map_err(|error| CallError::Call(strait::call::CallError::OutcomeUnknown(error)))?;
     decode::<A, C>(reply.bytes(), handles).map_err(CallError::Malformed)
 }
@@ -292,7 +292,7 @@ impl<Q: Send + 'static, A, C: DecodeOwned<Q> + Codec<A>> CallsCore<Q, A, C> {
         if !self.met.load(Ordering::Acquire) {
             return Err(RecvError::Untyped);
         }
-        let handles = message.take_handles()?;
+        let handles = message.take_unclaimed()?;
         let value = decode::<Q, C>(message.bytes(), handles);
         let value = Some(value.map_err(RecvError::Malformed)?);
         Ok(Some(TypedRequest { value, replier, types: PhantomData }))

@@ -6,8 +6,9 @@ use std::marker::PhantomData;
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Mutex, OnceLock, PoisonError};
 
+use strait::bindings::UnclaimedHandle;
 use strait::view::InPlace;
-use strait::{Channel, Deadline, Handle, Message};
+use strait::{Channel, Deadline, Message};
 
 use crate::codec::{Codec, Decode, Encode, Malformed};
 use crate::error::{GivenError, RecvError, SchemaMismatch, SendError, TYPES_DIFFER};
@@ -263,10 +264,10 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
         channel: &Channel,
         message: &mut Message,
         deadline: Deadline,
-    ) -> Result<Vec<Handle>, RecvError> {
+    ) -> Result<Vec<UnclaimedHandle>, RecvError> {
         let receive = |message: &mut Message| channel.recv_message(message, deadline).map(|()| None);
         self.next(channel, message, receive, |_| false)?;
-        Ok(message.take_handles()?)
+        Ok(message.take_unclaimed()?)
     }
 }
 
@@ -293,7 +294,7 @@ where
     if let Some(given) = message.take_value::<Given<R>>() {
         return Ok(given.into_value());
     }
-    let handles = message.take_handles()?;
+    let handles = message.take_unclaimed()?;
     decode::<R, C>(message.bytes(), handles).map_err(RecvError::Malformed)
 }
 
@@ -303,7 +304,7 @@ fn take_out_of<R, C>(mut view: InPlace<'_>) -> Result<R, RecvError>
 where
     C: for<'de> Decode<'de, R>,
 {
-    let handles = view.take_handles()?;
+    let handles = view.take_unclaimed()?;
     let mut bytes = Vec::new();
     decode_with(handles, || C::decode_view(&mut view, &mut bytes)).map_err(RecvError::Malformed)
 }
@@ -364,13 +365,19 @@ pub(crate) fn encode<S: ?Sized, C: Encode<S>>(
 
 /// Decodes a value from the bytes and handles of a message. On an error, closes all handles.
 #[inline]
-pub(crate) fn decode<'de, T, C: Decode<'de, T>>(bytes: &'de [u8], handles: Vec<Handle>) -> Result<T, Malformed> {
+pub(crate) fn decode<'de, T, C: Decode<'de, T>>(
+    bytes: &'de [u8],
+    handles: Vec<UnclaimedHandle>,
+) -> Result<T, Malformed> {
     decode_with(handles, || C::decode(bytes))
 }
 
 /// Decodes a value from the handles of a message and from what `decode` reads. On an error, closes all handles.
 #[inline(always)]
-fn decode_with<T>(handles: Vec<Handle>, decode: impl FnOnce() -> Result<T, Malformed>) -> Result<T, Malformed> {
+fn decode_with<T>(
+    handles: Vec<UnclaimedHandle>,
+    decode: impl FnOnce() -> Result<T, Malformed>,
+) -> Result<T, Malformed> {
     let decoding = Decoding::begin(handles);
     let decoded = decode();
     let inbound = decoding.end();

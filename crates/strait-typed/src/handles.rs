@@ -7,17 +7,23 @@ use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex};
 
 use serde::{Deserialize, Deserializer, Serialize, Serializer, de, ser};
+use strait::bindings::UnclaimedHandle;
 use strait::pipe::{DataConsumer, DataProducer};
 use strait::region::Region;
 use strait::{Channel, Handle};
 
 use crate::extension;
-use crate::scratch::{Slot, exchange, receive_handle, send_handle};
+use crate::scratch::{Held, Slot, exchange, receive_handle, send_handle};
 use crate::{Postcard, Typed};
 
-/// Creates the slot of a handle.
+/// Creates the slot of a handle of this program.
 pub(crate) fn slot(handle: impl Into<Handle>) -> Slot {
-    Arc::new(Mutex::new(Some(handle.into())))
+    Arc::new(Mutex::new(Some(Held::Own(handle.into()))))
+}
+
+/// Creates the slot of a received handle.
+fn received(handle: UnclaimedHandle) -> Slot {
+    Arc::new(Mutex::new(Some(Held::Received(handle))))
 }
 
 macro_rules! handle {
@@ -28,6 +34,9 @@ macro_rules! handle {
         /// the object is in its place again.
         ///
         /// A handle can be serialized only into a message of a typed channel; any other serializer gets an error.
+        ///
+        /// Dropping a received object that was not taken out of its place closes the object without blocking, as
+        /// dropping a message does.
         pub struct $name(Slot);
 
         impl $name {
@@ -72,7 +81,7 @@ macro_rules! handle {
                 // Only a typed end has a progress.
                 let index = if progress == 0 { index } else { u32::MAX };
                 let handle = receive_handle(index, |handle| matches!(handle, Handle::$kind(_)));
-                handle.map(|handle| Self(slot(handle))).map_err(de::Error::custom)
+                handle.map(|handle| Self(received(handle))).map_err(de::Error::custom)
             }
         }
 
@@ -196,7 +205,7 @@ impl<'de, S, R, C> Deserialize<'de> for End<S, R, C> {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
         let (index, progress) = extension::read_handle(deserializer)?;
         let handle = receive_handle(index, |handle| matches!(handle, Handle::Channel(_)));
-        handle.map(|handle| Self { slot: slot(handle), progress, types: PhantomData }).map_err(de::Error::custom)
+        handle.map(|handle| Self { slot: received(handle), progress, types: PhantomData }).map_err(de::Error::custom)
     }
 }
 

@@ -39,9 +39,10 @@
 //!
 //! # What a peer can do
 //! The bytes of a message are checked while they are decoded. A message that is no value of the expected type is
-//! reported as [`RecvError::Malformed`], its handles are closed, and the channel stays usable. The memory for a decoded
-//! value is proportional to the bytes received, whatever lengths they claim. Values are nested at most 128 deep, and a
-//! message has at most 1,024 elements more than bytes.
+//! reported as [`RecvError::Malformed`], its handles are closed, and the channel stays usable. Handles that the program
+//! has not taken out of a message or a received value are closed without blocking. The memory for a decoded value is
+//! proportional to the bytes received, whatever lengths they claim. Values are nested at most 128 deep, and a message
+//! has at most 1,024 elements more than bytes.
 //!
 //! # Bytes
 //! serde treats a `Vec<u8>` as a list of numbers. Mark large fields of bytes with `#[serde(with = "serde_bytes")]`, or

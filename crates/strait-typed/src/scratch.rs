@@ -8,6 +8,7 @@
 use std::cell::Cell;
 use std::sync::{Arc, Mutex, PoisonError};
 
+use strait::bindings::UnclaimedHandle;
 use strait::{Handle, Message};
 
 use crate::codec::Malformed;
@@ -22,12 +23,24 @@ const PAGE: usize = 4096;
 const NO_SEND: &str = "a handle can be serialized only into a message of a typed channel";
 const NO_RECEIVE: &str = "a handle can be deserialized only from a message of a typed channel";
 
-/// The place of a handle in a value: empty once the handle was sent.
-pub(crate) type Slot = Arc<Mutex<Option<Handle>>>;
+/// A handle in a value.
+pub(crate) enum Held {
+    /// The handle is of this program.
+    Own(Handle),
+    /// The handle was received, and the program has not taken it out of the value. Its drop does not block.
+    Received(UnclaimedHandle),
+}
 
-/// Puts `handle` into `slot`, or takes it out with `None`. Returns the old content.
+/// The place of a handle in a value: empty once the handle was sent.
+pub(crate) type Slot = Arc<Mutex<Option<Held>>>;
+
+/// Puts `handle` into `slot`, or takes it out with `None`. Returns the old content, as a handle of this program.
 pub(crate) fn exchange(slot: &Slot, handle: Option<Handle>) -> Option<Handle> {
-    std::mem::replace(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner), handle)
+    let old = std::mem::replace(&mut *slot.lock().unwrap_or_else(PoisonError::into_inner), handle.map(Held::Own));
+    old.map(|held| match held {
+        Held::Own(handle) => handle,
+        Held::Received(handle) => handle.claim(),
+    })
 }
 
 /// How the bytes of a message name handles.
@@ -258,14 +271,14 @@ pub(crate) fn send_handle(slot: &Slot) -> Result<u32, &'static str> {
 /// The handles of a message being decoded.
 #[derive(Default)]
 pub(crate) struct Inbound {
-    handles: Vec<Option<Handle>>,
+    handles: Vec<Option<UnclaimedHandle>>,
     /// Why a handle could not be decoded. Some codecs lose the text of an error, so it is kept here.
     pub(crate) problem: Option<&'static str>,
 }
 
 impl Inbound {
     #[cold]
-    fn of(handles: Vec<Handle>) -> Box<Self> {
+    fn of(handles: Vec<UnclaimedHandle>) -> Box<Self> {
         Box::new(Self { handles: handles.into_iter().map(Some).collect(), problem: None })
     }
 
@@ -275,7 +288,7 @@ impl Inbound {
     }
 
     /// Takes the handle with the given index, if `is_kind` accepts the handle.
-    fn take(&mut self, index: u32, is_kind: impl FnOnce(&Handle) -> bool) -> Result<Handle, &'static str> {
+    fn take(&mut self, index: u32, is_kind: impl FnOnce(&Handle) -> bool) -> Result<UnclaimedHandle, &'static str> {
         let place = usize::try_from(index).ok().and_then(|index| self.handles.get_mut(index));
         let place = place.ok_or("the index of a handle is out of range")?;
         let handle = place.as_ref().ok_or("a handle is used twice")?;
@@ -295,7 +308,7 @@ pub(crate) struct Decoding {
 impl Decoding {
     /// Begins a message with the given handles, for the values deserialized from now on.
     #[inline(always)]
-    pub(crate) fn begin(handles: Vec<Handle>) -> Self {
+    pub(crate) fn begin(handles: Vec<UnclaimedHandle>) -> Self {
         Self::begin_with(if handles.is_empty() { None } else { Some(Inbound::of(handles)) })
     }
 
@@ -358,7 +371,10 @@ impl Drop for Decoding {
 
 /// Takes the handle with the given index out of the message being decoded by this thread, if `is_kind` accepts the
 /// handle.
-pub(crate) fn receive_handle(index: u32, is_kind: impl FnOnce(&Handle) -> bool) -> Result<Handle, &'static str> {
+pub(crate) fn receive_handle(
+    index: u32,
+    is_kind: impl FnOnce(&Handle) -> bool,
+) -> Result<UnclaimedHandle, &'static str> {
     with(|scratch| {
         if scratch.decodes.get() == Carries::Nothing {
             return Err(NO_RECEIVE);

@@ -4,8 +4,9 @@ use std::fmt;
 use std::marker::PhantomData;
 use std::process::{Child, Command};
 
+use strait::bindings::UnclaimedHandle;
 use strait::meet::MeetError;
-use strait::{Channel, CommandExt, Deadline, Handle, Listener, Message};
+use strait::{Channel, CommandExt, Deadline, Listener, Message};
 
 use crate::Postcard;
 use crate::codec::{Codec, Decode, DecodeOwned, Encode};
@@ -248,10 +249,10 @@ impl<S, R, C: Codec<S> + Codec<R>> Typed<S, R, C> {
 }
 
 /// A received message before decoding; the memory is reused for the next message. Dropping the object closes the
-/// handles of the message.
+/// handles of the message without blocking.
 pub struct Encoded<C = Postcard> {
     message: Message,
-    handles: Vec<Handle>,
+    handles: Vec<UnclaimedHandle>,
     codec: PhantomData<fn() -> C>,
 }
 

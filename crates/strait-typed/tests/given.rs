@@ -117,7 +117,7 @@ fn handles_in_a_given_value_arrive_within_the_process_and_as_bytes() {
     drop(fds);
     near.send_owned(vec![file.open().into()], LIMIT).unwrap();
     drop((near, far));
-    assert_eq!(file.held(), 0);
+    file.wait_until_closed();
 }
 
 #[test]

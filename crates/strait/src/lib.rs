@@ -198,11 +198,11 @@ mod wake;
 
 use strait_ring::ring;
 
-/// Internals for the crates of this workspace that wrap this crate for other languages. Not part of the public
-/// interface.
+/// Internals for the crates of this workspace that decode messages or wrap this crate for other languages. Not part of
+/// the public interface.
 #[doc(hidden)]
 pub mod bindings {
-    pub use crate::channel::{recv_in_place, reserve, reserve_sealed};
+    pub use crate::channel::{UnclaimedHandle, recv_in_place, reserve, reserve_sealed};
     pub use crate::kept::Keep;
     pub use crate::os::fork::PerProcess;
     pub use crate::wake::spin::parse_spin;

@@ -7,7 +7,7 @@ use std::net::{IpAddr, Ipv6Addr, SocketAddr};
 use std::num::NonZeroU32;
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicUsize, Ordering};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use serde::{Deserialize, Serialize};
 
@@ -170,6 +170,15 @@ impl Scratch {
     /// Returns the number of descriptors of this process for the file.
     pub(crate) fn held(&self) -> usize {
         open_files(self.0.to_str().unwrap())
+    }
+
+    /// Waits until this process has no descriptor for the file: a thread of the library closes received descriptors.
+    pub(crate) fn wait_until_closed(&self) {
+        let begin = Instant::now();
+        while self.held() > 0 {
+            assert!(begin.elapsed() < LIMIT, "{} descriptors are left", self.held());
+            std::thread::yield_now();
+        }
     }
 }
 

@@ -9,7 +9,7 @@ use std::sync::Arc;
 use crate::channel::buffer::Buffer;
 use crate::channel::handle::Handle;
 use crate::channel::origin::Origin;
-use crate::channel::unclaimed::{self, UnclaimedHandles};
+use crate::channel::unclaimed::{self, UnclaimedHandle, UnclaimedHandles};
 use crate::channel::value::{Lazy, Value};
 use crate::deferred;
 use crate::error::Error;
@@ -320,6 +320,12 @@ impl ReceivedExtras {
     pub(crate) fn take_one(&mut self, index: usize) -> Result<Option<Handle>, Error> {
         let Some(beside) = &mut *self.0 else { return Ok(None) };
         beside.lost.map_or_else(|| Ok(beside.handles.take_one(index)), Err)
+    }
+
+    /// Takes the handles out of the message; each closes without blocking until the program claims the handle.
+    pub(crate) fn take_unclaimed(&mut self) -> Result<Vec<UnclaimedHandle>, Error> {
+        let payer = self.payer();
+        Ok(UnclaimedHandles::new(self.take()?, payer).into_each())
     }
 
     pub(crate) fn take(&mut self) -> Result<Vec<Handle>, Error> {
@@ -634,6 +640,19 @@ impl Message {
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
         self.turn();
         let handles = self.arrived.take();
+        deferred::run();
+        handles
+    }
+
+    /// Takes the handles of the message, as [`Message::take_handles`] does, for a layer that decodes the message: until
+    /// the layer claims a handle, dropping the handle closes it as dropping the message would.
+    ///
+    /// # Errors
+    /// As [`Message::take_handles`].
+    #[doc(hidden)]
+    pub fn take_unclaimed(&mut self) -> Result<Vec<UnclaimedHandle>, Error> {
+        self.turn();
+        let handles = self.arrived.take_unclaimed();
         deferred::run();
         handles
     }

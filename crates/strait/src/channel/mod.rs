@@ -51,6 +51,7 @@ pub use transfer::FuseError;
 #[cfg(any(strait_fuzzing, feature = "benchmarks"))]
 pub(crate) use transfer::table_is_read;
 pub(crate) use transfer::{PipeState, close};
+pub use unclaimed::UnclaimedHandle;
 pub use value::{Value, ValueError};
 pub use views::{Draft, InPlace, Reservation, SealedReservation, recv_in_place, reserve, reserve_sealed};
 pub(crate) use watch::{NOWHERE, Ready, Watcher};

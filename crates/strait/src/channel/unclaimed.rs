@@ -40,6 +40,12 @@ impl UnclaimedHandles {
         &self.payer
     }
 
+    /// Returns the handles, each with the account of the peer.
+    pub(crate) fn into_each(mut self) -> Vec<UnclaimedHandle> {
+        let each = |handle| UnclaimedHandle { handle: Some(handle), payer: self.payer.clone() };
+        std::mem::take(&mut self.handles).into_iter().map(each).collect()
+    }
+
     /// Returns the channel ends and the data-pipe ends among the handles. Closes all other handles.
     pub(crate) fn into_ends(mut self) -> Vec<Handle> {
         let (descriptors, others) = self.take().into_iter().partition(Handle::has_own_descriptor);
@@ -60,6 +66,38 @@ impl Drop for UnclaimedHandles {
     fn drop(&mut self) {
         if !self.handles.is_empty() {
             self.take().into_iter().for_each(|handle| close_one(handle, &self.payer));
+        }
+    }
+}
+
+/// A received handle that the program has not taken, outside of its message. Dropping this value closes the handle
+/// without blocking, at the charge of the peer that sent the handle.
+#[derive(Debug)]
+pub struct UnclaimedHandle {
+    /// `None` once claimed.
+    handle: Option<Handle>,
+    payer: Payer,
+}
+
+impl UnclaimedHandle {
+    /// Returns the handle, which the program owns and closes from now on.
+    pub fn claim(mut self) -> Handle {
+        self.handle.take().expect("claimed once")
+    }
+}
+
+impl Deref for UnclaimedHandle {
+    type Target = Handle;
+
+    fn deref(&self) -> &Handle {
+        self.handle.as_ref().expect("not claimed yet")
+    }
+}
+
+impl Drop for UnclaimedHandle {
+    fn drop(&mut self) {
+        if let Some(handle) = self.handle.take() {
+            close_one(handle, &self.payer);
         }
     }
 }

@@ -8,6 +8,7 @@ use crate::channel::message::ReceivedExtras;
 use crate::channel::origin::Origin;
 use crate::channel::receiver::Rx;
 use crate::channel::receiver::payload::{Payload, as_uninit, put};
+use crate::channel::unclaimed::UnclaimedHandle;
 use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
 use crate::error::Error;
@@ -210,6 +211,16 @@ impl<'a, K> InPlace<'a, K> {
     /// did arrive were closed; the bytes are intact.
     pub fn take_handles(&mut self) -> Result<Vec<Handle>, Error> {
         self.arrived.take()
+    }
+
+    /// Takes the handles of the message, as [`InPlace::take_handles`] does, for a layer that decodes the message: until
+    /// the layer claims a handle, dropping the handle closes it as dropping a message would.
+    ///
+    /// # Errors
+    /// As [`InPlace::take_handles`].
+    #[doc(hidden)]
+    pub fn take_unclaimed(&mut self) -> Result<Vec<UnclaimedHandle>, Error> {
+        self.arrived.take_unclaimed()
     }
 
     /// Returns the identity of the sender of this message, like [`Message::sender`](crate::Message::sender).
