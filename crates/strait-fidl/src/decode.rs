@@ -29,7 +29,8 @@ pub fn decode<'m, T: Decode<'m>>(bytes: &'m [u8], handles: impl Into<Vec<RawHand
 /// Decodes a value from a received message, and takes the handles out of the message.
 ///
 /// # Errors
-/// As for [`decode`]. [`Code::TooFewHandles`] if handles of the message were lost on their way.
+/// As for [`decode`]. [`Code::TooFewHandles`] if handles of the message were lost on their way. The handles of the
+/// message are closed without blocking.
 pub fn decode_message<'m, T: Decode<'m>>(message: &'m mut Message) -> Result<T, Error> {
     let handles = take_handles(message)?;
     decode(message.bytes(), handles)
@@ -46,8 +47,8 @@ pub fn decode_call<'m, T: Decode<'m>>(message: &'m mut Message) -> Result<(Heade
 }
 
 fn take_handles(message: &mut Message) -> Result<Vec<RawHandle>, Error> {
-    let handles = message.take_handles().map_err(|_| Error::new(Code::TooFewHandles, 0))?;
-    Ok(handles.into_iter().map(RawHandle::Strait).collect())
+    let handles = message.take_unclaimed().map_err(|_| Error::new(Code::TooFewHandles, 0))?;
+    Ok(handles.into_iter().map(RawHandle::Received).collect())
 }
 
 /// A message being decoded, for use by [`Decode::decode`].

@@ -6,6 +6,7 @@ use std::marker::PhantomData;
 use std::os::fd::OwnedFd;
 use std::sync::{Mutex, PoisonError};
 
+use strait::bindings::UnclaimedHandle;
 use strait::pipe::{DataConsumer, DataProducer};
 use strait::region::Region;
 use strait::{Channel, Handle};
@@ -21,6 +22,9 @@ use crate::layout::{Context, Decode, Encode, Layout, Optional};
 pub enum RawHandle {
     /// A handle of a message over a channel of Strait.
     Strait(Handle),
+    /// A handle of a received message over a channel of Strait. Dropping it closes the handle without blocking, as
+    /// dropping the message does; [`RawHandle::into_strait`] takes the handle.
+    Received(UnclaimedHandle),
     /// A handle of a message over a channel of `strait-zx`.
     #[cfg(feature = "zx")]
     Zx(crate::zx::ZxHandle),
@@ -34,6 +38,7 @@ impl RawHandle {
     pub fn into_strait(self) -> Result<Handle, Self> {
         match self {
             Self::Strait(handle) => Ok(handle),
+            Self::Received(handle) => Ok(handle.claim()),
             #[cfg(feature = "zx")]
             other => Err(other),
         }
@@ -108,6 +113,7 @@ pub mod kind {
                     let strait: fn(&Handle) -> bool = $strait;
                     match handle {
                         RawHandle::Strait(handle) => strait(handle),
+                        RawHandle::Received(handle) => strait(handle),
                         #[cfg(feature = "zx")]
                         RawHandle::Zx(handle) => {
                             let zx: fn(u32) -> bool = $zx;
@@ -173,7 +179,8 @@ pub type ServerEnd<P> = FidlHandle<kind::Server<P>>;
 /// A handle in a value, of the kind `K`. An optional handle is an `Option` of it.
 ///
 /// The handle leaves the value when the value is sent, and the value keeps an empty place. If encoding or sending
-/// fails, the handle is in its place again.
+/// fails, the handle is in its place again. Dropping a received handle that was not taken out of its place closes the
+/// handle without blocking.
 ///
 /// ```
 /// use strait::Channel;
@@ -221,34 +228,40 @@ impl<K: Kind> FidlHandle<K> {
         self.slot.take()
     }
 
+    /// Returns the handle if it is of Strait and of kind `Taken`. Any other handle is dropped.
+    fn into_kind<Taken: Kind>(self) -> Option<Handle> {
+        let handle = self.into_raw()?;
+        if Taken::accepts(&handle) { handle.into_strait().ok() } else { None }
+    }
+
     /// Returns the handle of Strait; `None` if it was sent, or is none of Strait's, and then is closed.
     pub fn into_strait(self) -> Option<Handle> {
-        self.into_raw()?.into_strait().ok()
+        self.into_kind::<kind::Any>()
     }
 
     /// Returns the file descriptor; `None` if the handle was sent, or is none, and then is closed.
     pub fn into_fd(self) -> Option<OwnedFd> {
-        self.into_strait()?.into_fd()
+        self.into_kind::<kind::Fd>()?.into_fd()
     }
 
     /// Returns the end of a channel; `None` if the handle was sent, or is none, and then is closed.
     pub fn into_channel(self) -> Option<Channel> {
-        self.into_strait()?.into_channel()
+        self.into_kind::<kind::Channel>()?.into_channel()
     }
 
     /// Returns the region; `None` if the handle was sent, or is none, and then is closed.
     pub fn into_region(self) -> Option<Region> {
-        self.into_strait()?.into_region()
+        self.into_kind::<kind::Region>()?.into_region()
     }
 
     /// Returns the writing end of a data pipe; `None` if the handle was sent, or is none, and then is closed.
     pub fn into_producer(self) -> Option<DataProducer> {
-        self.into_strait()?.into_producer()
+        self.into_kind::<kind::Producer>()?.into_producer()
     }
 
     /// Returns the reading end of a data pipe; `None` if the handle was sent, or is none, and then is closed.
     pub fn into_consumer(self) -> Option<DataConsumer> {
-        self.into_strait()?.into_consumer()
+        self.into_kind::<kind::Consumer>()?.into_consumer()
     }
 
     /// Returns whether the handle was sent, and this place is empty.
