@@ -7,10 +7,12 @@ mod common;
 
 use std::sync::{Arc, Mutex};
 
-use common::{Actor, DEADLINE, alone, parent, spawn};
+use common::{Actor, DEADLINE, Watched, alone, finish, parent, spawn};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use strait::call::CallEnd;
 use strait::quota::{BadPeer, Reported};
-use strait::{Channel, Error, Message, Outgoing, Peer};
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Deadline, Error, Message, Options, Outgoing, Peer, Wait};
 
 #[test]
 fn child() {
@@ -26,6 +28,7 @@ fn child() {
         ("mover", mover),
         ("moved", moved),
         ("dead", dead),
+        ("no caller", no_caller),
     ]);
 }
 
@@ -327,4 +330,132 @@ fn dead(_: &str) {
     drop((end, hub));
     assert_eq!(fresh.report_bad("later"), Reported::Gone);
     assert_eq!(told.lock().unwrap().len(), 2);
+}
+
+/// Asserts that `channel` sees its other end closed.
+fn assert_closed(channel: &Channel) {
+    assert_eq!(channel.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    assert_eq!(channel.send_by(b"too late", DEADLINE).unwrap_err().error, Error::PeerClosed);
+    assert!(channel.is_peer_closed());
+}
+
+/// Shows that the other end of a reported end is closed, whether the reported end has unreceived messages or not, and
+/// before and after the reported end is dropped.
+#[test]
+fn within_a_process_the_other_end_of_a_reported_end_is_closed() {
+    for messages in [0, 1, 100] {
+        let (a, b) = Channel::pair().unwrap();
+        let (kept, sent) = Channel::pair().unwrap();
+        let set = WaitSet::new().unwrap();
+        let mut events = Vec::new();
+        set.add(&b, 0, Interest::Readable, Mode::OneShot).unwrap();
+        assert_eq!(set.wait(&mut events, Deadline::NOW).unwrap(), 0);
+        if messages > 0 {
+            a.send(Outgoing::new(b"an end").handle(sent)).unwrap();
+            assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);
+            set.modify(&b, 0, Interest::Writable, Mode::OneShot).unwrap();
+        } else {
+            drop(sent);
+        }
+        (1..messages).for_each(|_| a.send(b"unreceived").unwrap());
+        assert_eq!(b.report_bad("nonsense"), Reported::Within);
+        assert_closed(&a);
+        assert_closed(&kept);
+        assert_eq!(set.wait(&mut events, DEADLINE).unwrap(), 1);
+        assert_eq!(b.recv_by(DEADLINE).unwrap_err(), Error::BadPeer("nonsense"));
+        assert_eq!(b.send_by(b"no", DEADLINE).unwrap_err().error, Error::BadPeer("nonsense"));
+        drop(b);
+        assert_closed(&a);
+    }
+}
+
+/// Shows that an end which waits for room learns that its other end was reported.
+#[test]
+fn within_a_process_a_sender_that_waits_is_woken_when_the_other_end_is_reported() {
+    let (a, b) = Options::new().ring_max(4096).pair().unwrap();
+    while a.try_send(&[0; 1000]).is_ok() {}
+    let watched = Watched::new();
+    std::thread::scope(|scope| {
+        let sending = scope.spawn(|| {
+            watched.enter();
+            a.send_by(&[0; 1000], DEADLINE).unwrap_err().error
+        });
+        watched.wait_until_blocked();
+        b.report_bad("nonsense");
+        assert_eq!(sending.join().unwrap(), Error::PeerClosed);
+    });
+}
+
+/// Shows that a report ends the waits of other threads on the reported end: in either direction, and in both at once.
+#[test]
+fn within_a_process_a_report_ends_the_waits_of_other_threads_on_the_end() {
+    for (wait, receives, sends) in
+        [(Wait::Adaptive, true, false), (Wait::Block, false, true), (Wait::Block, true, true), (Wait::Spin, true, true)]
+    {
+        let (a, b) = Options::new().ring_max(4096).wait(wait).pair().unwrap();
+        while b.try_send(&[0; 1000]).is_ok() {}
+        let (receiver, sender) = (Watched::new(), Watched::new());
+        std::thread::scope(|scope| {
+            let receiving = receives.then(|| {
+                scope.spawn(|| {
+                    receiver.enter();
+                    b.recv_by(DEADLINE).unwrap_err()
+                })
+            });
+            let sending = sends.then(|| {
+                scope.spawn(|| {
+                    sender.enter();
+                    b.send_by(&[0; 1000], DEADLINE).unwrap_err().error
+                })
+            });
+            receiving.iter().for_each(|_| receiver.wait_until_blocked());
+            sending.iter().for_each(|_| sender.wait_until_blocked());
+            b.report_bad("nonsense");
+            for ended in receiving.into_iter().chain(sending) {
+                assert_eq!(ended.join().unwrap(), Error::BadPeer("nonsense"));
+            }
+        });
+        let error = loop {
+            if let Err(error) = a.recv_by(DEADLINE) {
+                break error;
+            }
+        };
+        if sends {
+            assert_eq!(error, Error::PeerClosed);
+        }
+        drop(b);
+        assert_closed(&a);
+    }
+}
+
+/// Shows that a call end which gets a message that is no call closes its channel, and leaves the link alone.
+#[test]
+fn the_peer_of_a_call_end_that_sends_no_calls_is_told_of_the_end() {
+    let (a, b) = Channel::pair().unwrap();
+    a.send(b"hello").unwrap();
+    let end = CallEnd::over(b);
+    assert!(matches!(end.next_request(DEADLINE).unwrap_err(), Error::BadPeer(_)));
+    assert_closed(&a);
+    drop(end);
+    assert_closed(&a);
+
+    let (actor, hub) = spawn("no caller");
+    let (ours, theirs) = Channel::pair().unwrap();
+    hub.send(Outgoing::new(b"a channel").handle(theirs)).unwrap();
+    let end = CallEnd::over(ours);
+    assert!(matches!(end.next_request(DEADLINE).unwrap_err(), Error::BadPeer(_)));
+    drop(end);
+    assert_eq!(hub.recv_by(DEADLINE).unwrap().bytes(), b"is closed");
+    drop(hub);
+    finish(actor);
+}
+
+/// Receives an end, sends a message that is no call, and tells its parent once the end's channel is closed.
+fn no_caller(_: &str) {
+    let hub = parent();
+    let end = recv_end(&hub);
+    end.send(b"hello").unwrap();
+    assert_closed(&end);
+    hub.send(b"is closed").unwrap();
+    assert_eq!(hub.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }

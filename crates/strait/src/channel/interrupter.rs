@@ -4,6 +4,8 @@ use std::fmt;
 use std::sync::{Arc, Weak};
 
 use super::{Channel, End};
+use crate::error::Error;
+use crate::link::Link;
 use crate::wake::interrupt::{Interruption, Interrupts};
 
 /// Ends the waits of other threads on an end of a channel or of a data pipe: see [`Channel::interrupter`].
@@ -52,7 +54,7 @@ impl Channel {
 impl Channel {
     /// Makes the waits on this end that begin from now on interruptible by other threads.
     pub(crate) fn make_interruptible(&self) {
-        self.end.counts.cold().interrupts.get_or_init(Box::default);
+        self.end.make_interruptible();
     }
 
     /// Makes the receiving thread of this end return from its wait for a message with
@@ -121,6 +123,27 @@ impl End {
     /// called for this end. If this end has no interrupter yet, an interrupter created later does not end the wait.
     pub(crate) fn interruption(&self) -> Interruption<'_> {
         Interruption::by(self.interrupts())
+    }
+
+    /// Returns the [`Interruption`] of a wait over `link` that begins now. If the other end is in this process, another
+    /// thread can always end the wait by [`End::break_off`].
+    pub(super) fn interruption_within(&self, link: &Link) -> Interruption<'_> {
+        if link.is_local() {
+            self.make_interruptible();
+        }
+        self.interruption()
+    }
+
+    /// Ends the waits on this end with `error`, as far as they are interruptible: those in progress and all later ones.
+    pub(super) fn end_waits(&self, error: Error) {
+        self.make_interruptible().end(error);
+        self.tx.wake_waiters();
+        self.rx.wake_waiters();
+    }
+
+    /// Makes the waits on this end that begin from now on interruptible by other threads.
+    fn make_interruptible(&self) -> &Interrupts {
+        self.counts.cold().interrupts.get_or_init(Box::default)
     }
 
     /// Returns the [`Interruption`] of a wait for a message, which [`Channel::nudge_receiver`] can end, too.

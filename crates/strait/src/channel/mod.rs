@@ -424,10 +424,12 @@ impl Channel {
     /// Reports the process at the other end as a bad peer, for the given reason: an invalid message, for example.
     /// Closes the link to that process and every channel over the link, as if the peer had broken the library's own
     /// protocol. Within one process, ends this channel alone. Calls the [`on_bad_peer`](crate::quota::on_bad_peer)
-    /// callback with the reason; the peer sees *peer closed*.
+    /// callback with the reason; the peer sees *peer closed*. Drops the unreceived messages of this channel.
     ///
     /// Works like [`Message::report_bad`](crate::Message::report_bad) for a message of the peer process, with the same
-    /// result. In addition, this channel always ends, whatever the result.
+    /// result. In addition, this channel always ends, whatever the result. Within one process, the waits of other
+    /// threads on this end fail. If a thread holds a view or a reservation of this end, the direction of that thread
+    /// ends at its next wait.
     ///
     /// ```
     /// use strait::{Channel, Error};
@@ -534,19 +536,6 @@ impl End {
         };
         end.publish_cpu(&end.tx.lock(Deadline::NEVER).expect("nobody else has it"));
         end
-    }
-
-    /// Ends each direction of this end with `error`, because the peer is known to have broken the protocol on another
-    /// channel or on the link. Leaves a direction alone while another thread holds its lock. Returns the error with
-    /// which the sending direction has ended: an earlier error if the direction had ended before, otherwise `error`.
-    pub(crate) fn break_off(&self, error: Error) -> Error {
-        if let Ok(mut rx) = self.rx.lock(Deadline::NOW) {
-            rx.end_with(error);
-        }
-        match self.tx.lock(Deadline::NOW) {
-            Ok(mut tx) => tx.end_with(error),
-            Err(_) => error,
-        }
     }
 
     /// Returns whether this end was sent to another process, fused or closed.

@@ -14,11 +14,12 @@
 //! Before a thread sleeps, the thread notes the place of its sleep under a lock, and takes the lock again after waking.
 //! So no other thread touches a word on which the end does not sleep: a wait set may own such a word.
 //!
-//! Ends without an interrupter have no such state and take no such lock.
+//! An end has such state once it has an interrupter, or once a thread has waited for its other end within this process.
+//! Other ends take no such lock.
 
 use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, OnceLock, Weak};
 
 use crate::error::Error;
 use crate::os::epoll;
@@ -37,6 +38,9 @@ pub(crate) struct Interrupts {
     raised: AtomicU32,
     /// Whether the next wait for a message is interrupted once: 0 if not, any other value if so.
     nudged: AtomicU32,
+    /// Whether the waits on this end have ended for good, with the error in `error`: 0 if not, any other value if so.
+    ended: AtomicU32,
+    error: OnceLock<Error>,
     /// Where threads sleep that wait on the end: one entry for each [`Direction`], `None` if no thread sleeps for the
     /// direction.
     asleep: Mutex<[Option<Asleep>; 2]>,
@@ -80,6 +84,19 @@ impl Interrupts {
     pub(crate) fn nudge(&self) {
         self.nudged.store(1, Ordering::SeqCst);
         self.wake(Direction::Receiving, &self.nudged);
+    }
+
+    /// Ends all waits on the end with `error`, those in progress and all later ones. The error of the first call stays.
+    pub(crate) fn end(&self, error: Error) {
+        let _ = self.error.set(error);
+        self.ended.store(1, Ordering::SeqCst);
+        self.wake(Direction::Receiving, &self.ended);
+        self.wake(Direction::Sending, &self.ended);
+    }
+
+    /// Returns the error of [`Interrupts::end`]; `None` if that function was not called.
+    fn ended(&self) -> Option<Error> {
+        if self.ended.load(Ordering::SeqCst) == 0 { None } else { self.error.get().copied() }
     }
 
     /// Ends the interruption by [`Interrupts::nudge`]. Returns whether there was one.
@@ -156,23 +173,25 @@ impl<'a> Interruption<'a> {
 
     #[inline]
     pub(crate) fn has_come(self) -> bool {
-        self.is_raised() || (self.also != Also::Nothing && signals::has_come())
+        self.ended().is_some() || (self.also != Also::Nothing && signals::has_come())
     }
 
-    /// Returns whether another thread of this process has interrupted the wait.
-    fn is_raised(self) -> bool {
+    /// Returns the error with which another thread of this process has ended the wait; `None` if none has.
+    fn ended(self) -> Option<Error> {
+        let interrupts = self.interrupts?;
         let heeds_nudges = self.also == Also::SignalsAndNudges;
-        self.interrupts.is_some_and(|interrupts| interrupts.is_raised() || (heeds_nudges && interrupts.is_nudged()))
+        let is_raised = interrupts.is_raised() || (heeds_nudges && interrupts.is_nudged());
+        interrupts.ended().or(is_raised.then_some(Error::Interrupted))
     }
 
     /// Checks whether the wait has been interrupted. Returns `Ok` if the wait was not interrupted.
     ///
     /// # Errors
-    /// [`Error::Interrupted`] if another thread has interrupted the wait; [`Error::Signalled`] if a signal has, once
-    /// for each signal.
+    /// [`Error::Interrupted`] if another thread has interrupted the wait; the error of [`Interrupts::end`] if another
+    /// thread has ended all waits on the end; [`Error::Signalled`] if a signal has come, once for each signal.
     pub(crate) fn check(self) -> Result<(), Error> {
-        if self.is_raised() {
-            return Err(Error::Interrupted);
+        if let Some(error) = self.ended() {
+            return Err(error);
         }
         if self.also == Also::Nothing { Ok(()) } else { signals::check() }
     }

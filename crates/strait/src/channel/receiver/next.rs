@@ -422,7 +422,7 @@ impl End {
             relayed: pending,
             memory: consumer.memory(),
             direction: Direction::Receiving,
-            interruption: self.recv_interruption(),
+            interruption: self.interruption_within(lane.current_link()).and_nudges(),
             peer_cpu: Some(consumer.memory().cpu()),
             wait: self.options.wait,
             spin: self.options.spin,
@@ -455,6 +455,8 @@ impl End {
                 waiter.link.fetch(|_| None::<()>)?;
                 if waiter.link.is_stuck() { Err(Error::WouldBlock) } else { Ok(()) }
             }
+            // Another thread has broken off this end.
+            Err(error @ Error::BadPeer(_)) => Err(rx.end_with(error)),
             waited => waited,
         }
     }

@@ -171,6 +171,11 @@ impl End {
         match waited {
             // If the source died, the lane knows the outcome of the transfer.
             Err(error) if source_died && !lane.is_down() => signals::postpone(error),
+            // Another thread has broken off this end.
+            Err(error @ Error::BadPeer(_)) if !lane.is_down() => {
+                self.retract(tx);
+                return Err(self.break_off_tx(tx, error));
+            }
             waited => waited?,
         }
         tx.refresh()
@@ -189,7 +194,7 @@ impl End {
             relayed,
             memory,
             direction: Direction::Sending,
-            interruption: self.interruption(),
+            interruption: self.interruption_within(lane.current_link()),
             peer_cpu: lane.peer_cpu(),
             wait: self.options.wait,
             spin: self.options.spin,

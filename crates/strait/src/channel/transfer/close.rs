@@ -11,9 +11,10 @@ use crate::channel::handle::Handle;
 use crate::channel::receiver::Rx;
 use crate::channel::sender::Tx;
 use crate::channel::{Channel, End};
+use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::{Error, Resource};
-use crate::lane::waiter;
+use crate::lane::{Lane, waiter};
 use crate::os::fault;
 use crate::quota;
 use crate::ring::{Ended, Memory, Record, RecordKind};
@@ -48,6 +49,11 @@ struct Work {
 }
 
 impl Work {
+    /// Returns the work of the first attempt, if no more than `in_all` records are left for all attempts.
+    fn new(in_all: usize) -> Self {
+        Self { in_all, at_once: AT_ONCE }
+    }
+
     /// Returns whether the attempt may do no more work.
     fn is_done(&self) -> bool {
         self.in_all == 0 || self.at_once == 0
@@ -101,7 +107,7 @@ impl Closing {
     /// this attempt has reached its limit of work. Returns the ends left for later attempts, each part with the reason.
     /// A loop replaces recursion, because ends may lie deeply in each other's messages.
     pub(super) fn attempt(mut self) -> Vec<(Self, Open)> {
-        let mut work = Work { in_all: self.limit, at_once: AT_ONCE };
+        let mut work = Work::new(self.limit);
         let mut left = Vec::new();
         while let Some(end) = self.ends.pop() {
             let (handles, open) = end.close(&mut work);
@@ -146,6 +152,13 @@ fn shortage_behind(error: Error) -> Error {
         Error::LimitReached(Resource::Descriptors) if quota::has_few_descriptors() => Error::NoDescriptors,
         error => error,
     }
+}
+
+/// Returns whether a direction has ended because the peer broke the protocol or a rule of the program, and the link is
+/// up. The peer may not know of the end then, so a close ends the ring of such a direction, too. `ended` is the error
+/// with which the direction has ended.
+fn is_broken_off(lane: &Lane, ended: Option<Error>) -> bool {
+    matches!(ended, Some(Error::BadPeer(_))) && !lane.is_down()
 }
 
 impl Channel {
@@ -231,7 +244,13 @@ pub(crate) fn close(end: &Arc<End>) {
 /// Closes an unused end, and the ends in its unreceived messages. Ends still open after one attempt get a deferred
 /// close.
 pub(super) fn close_all(end: Arc<End>) {
-    for (closing, open) in Closing::new(end).attempt() {
+    close_ends(vec![end], CLOSE_LIMIT);
+}
+
+/// Closes unused ends as [`close_all`] does. `limit` is the number of records left for all attempts, of
+/// [`CLOSE_LIMIT`].
+fn close_ends(ends: Vec<Arc<End>>, limit: usize) {
+    for (closing, open) in (Closing { ends, limit }).attempt() {
         deferred_close::close_later(closing, open);
     }
 }
@@ -253,14 +272,56 @@ impl End {
         // do not mark the lock as blocking. A lock that is marked now belongs to a leaked view or reservation, never to
         // be used again.
         let (mut tx, mut rx) = unsafe { (self.tx.lock_or_seize(), self.rx.lock_or_seize()) };
-        let sending = self.close_tx(&mut tx, work);
+        let sending = self.close_tx(&mut tx, Error::PeerClosed, work);
         let (ends, receiving) = self.close_rx(&mut tx, &mut rx, work);
         let open = sending.max(receiving);
-        if open.is_none() && tx.delayed().is_some() && tx.ended().is_none() {
+        let is_unclosed = |tx: &Tx| tx.ended().is_none() || is_broken_off(&tx.lane, tx.ended());
+        if open.is_none() && tx.delayed().is_some() && is_unclosed(&tx) {
             self.close_delayed(&mut tx, &mut rx);
-            let _ = self.close_tx(&mut tx, work);
+            let _ = self.close_tx(&mut tx, Error::PeerClosed, work);
         }
         (ends, open)
+    }
+
+    /// Ends this end with `error`, because the peer broke the protocol or a rule of the program. Drops the unreceived
+    /// messages; for the other end the call is a close. If another thread holds the lock of a direction, the present
+    /// wait of that thread fails, if the thread waits for an end of this process; later waits in that direction fail in
+    /// any case. Returns the error with which the sending direction has ended: an earlier error if the direction had
+    /// ended before, otherwise `error`.
+    pub(crate) fn break_off(&self, error: Error) -> Error {
+        let mut work = Work::new(CLOSE_LIMIT);
+        let mut ends = Vec::new();
+        let (tx, rx) = (self.tx.lock(Deadline::NOW), self.rx.lock(Deadline::NOW));
+        if tx.is_err() || rx.is_err() {
+            self.end_waits(error);
+        }
+        let ended = match (tx, rx) {
+            (Ok(mut tx), Ok(mut rx)) => {
+                rx.end_with(error);
+                let ended = self.break_off_tx(&mut tx, error);
+                // The drop of the end closes what this attempt leaves open.
+                ends = self.close_rx(&mut tx, &mut rx, &mut work).0;
+                rx.end_with(error);
+                ended
+            }
+            (Ok(mut tx), Err(_)) => self.break_off_tx(&mut tx, error),
+            (Err(_), rx) => rx.map_or(error, |mut rx| rx.end_with(error)),
+        };
+        deferred::postponed(|| close_ends(ends.into_iter().filter_map(Handle::into_end).collect(), work.in_all));
+        self.after_blocking();
+        ended
+    }
+
+    /// Closes the sending direction, which ends with `error`. Returns the error with which the direction has ended: an
+    /// earlier error if the direction had ended before, otherwise `error`.
+    #[cold]
+    pub(in crate::channel) fn break_off_tx(&self, tx: &mut Guard<'_, Tx>, error: Error) -> Error {
+        // The peer learns of the end of a link from the link.
+        if !tx.lane.is_down() {
+            // If the other end cannot be followed now, the drop of this end tries again.
+            let _ = self.close_tx(tx, error, &mut Work::new(AT_ONCE));
+        }
+        tx.end_with(error)
     }
 
     /// Closes the receiving direction of this end: drops its unreceived messages, counts them in `work`, and then ends
@@ -273,6 +334,7 @@ impl End {
         let mut ends: Vec<Handle> = Vec::new();
         let mut open = None;
         let mut is_over = false;
+        rx.over &= !is_broken_off(&rx.lane, rx.ended());
         while !is_over && !work.is_done() {
             rx.lane.set_closing();
             while let Some(unread) = rx.pop_backlog() {
@@ -378,16 +440,17 @@ impl End {
     }
 
     /// Closes the sending direction of this end: ends the ring with a record that says *closed*, and wakes the peer.
-    /// Follows the other end before, from lane to lane, and counts this as `work`. Returns why the ring was not ended,
-    /// if the close has to be tried again.
-    fn close_tx(&self, tx: &mut Guard<'_, Tx>, work: &mut Work) -> Option<Open> {
+    /// The direction has then ended with `error`, unless it had ended before. Follows the other end before, from lane
+    /// to lane, and counts this as `work`. Returns why the ring was not ended, if the close has to be tried again.
+    fn close_tx(&self, tx: &mut Guard<'_, Tx>, error: Error, work: &mut Work) -> Option<Open> {
         let reason = self.counts.cold.get().and_then(|cold| cold.closes_with.get()).map(|reason| reason.to_le_bytes());
         let reason = reason.as_ref().map_or(&[][..], |bytes| bytes);
+        tx.over &= !is_broken_off(&tx.lane, tx.ended());
         while !tx.over {
             tx.lane.set_closing();
             match tx.producer.end(RecordKind::Closed, reason) {
                 Ok(()) => {
-                    tx.end_with(Error::PeerClosed);
+                    tx.end_with(error);
                     let how = tx.lane.take_sleeper(tx.producer.memory().sleeping());
                     waiter::wake(tx.lane.current_link(), tx.lane.scope(), tx.producer.memory().sleeping(), how);
                 }
@@ -402,7 +465,7 @@ impl End {
                 }
                 // The other end receives nothing more in this lane.
                 Err(_) => {
-                    tx.end_with(Error::PeerClosed);
+                    tx.end_with(error);
                 }
             }
         }

@@ -764,6 +764,12 @@ mod tests {
             assert_eq!(other.try_send("nobody").unwrap_err().error, Error::PeerClosed);
         });
         each_side(|end, other| {
+            end.report_bad("nonsense");
+            drop(end);
+            assert_eq!(other.try_recv().unwrap_err(), Error::PeerClosed);
+            assert_eq!(other.try_send("nobody").unwrap_err().error, Error::PeerClosed);
+        });
+        each_side(|end, other| {
             drop(other);
             ["one", "two"].into_iter().for_each(|text| expect(&end, text));
             assert_eq!(end.try_recv().unwrap_err(), Error::PeerClosed);
