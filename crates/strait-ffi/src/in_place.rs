@@ -317,7 +317,7 @@ pub unsafe extern "C" fn strait_view_take_handles(
         unsafe {
             let view = view.as_mut().ok_or(Failure::Invalid("view is NULL"))?;
             let inner = &mut view.view;
-            view.taken.give(|| inner.take_handles(), handles, capacity, count)
+            view.taken.give(|| inner.take_unclaimed(), handles, capacity, count)
         }
     })
 }
@@ -343,7 +343,8 @@ pub unsafe extern "C" fn strait_view_forward(
     })
 }
 
-/// Frees a view, which makes room for the sender, and closes the handles still in the message. Ignores `NULL`.
+/// Frees a view, which makes room for the sender, and closes the handles still in the message without blocking. Ignores
+/// `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_view_free(view: *mut strait_view) {
     if !view.is_null() {

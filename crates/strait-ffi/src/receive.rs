@@ -2,6 +2,7 @@
 
 use std::ffi::c_void;
 
+use strait::bindings::UnclaimedHandle;
 use strait::quota::Reported;
 use strait::{Handle, Message, Received};
 
@@ -22,11 +23,11 @@ pub struct strait_message {
     has_given: bool,
 }
 
-/// Handles taken out of a view and not yet received by C code.
+/// Handles taken out of a view and not yet received by C code. Dropping the value closes them without blocking.
 #[derive(Debug, Default)]
 pub(crate) struct Taken {
     /// The handles, in reverse order.
-    handles: Vec<Handle>,
+    handles: Vec<UnclaimedHandle>,
 }
 
 impl Taken {
@@ -48,7 +49,7 @@ impl Taken {
     /// `handles` is `NULL` or an array of `capacity` handles, and `count` is `NULL` or the caller may write to it.
     pub(crate) unsafe fn give(
         &mut self,
-        more: impl FnOnce() -> Result<Vec<Handle>, strait::Error>,
+        more: impl FnOnce() -> Result<Vec<UnclaimedHandle>, strait::Error>,
         handles: *mut strait_handle,
         capacity: usize,
         count: *mut usize,
@@ -61,7 +62,7 @@ impl Taken {
                 self.handles = more()?;
                 self.handles.reverse();
             }
-            Ok(self.handles.pop())
+            Ok(self.handles.pop().map(UnclaimedHandle::claim))
         };
         // SAFETY: the caller's promise.
         unsafe { give(next, handles, capacity, count) }

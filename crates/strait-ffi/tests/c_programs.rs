@@ -41,6 +41,12 @@ fn halves_belong_to_one_thread_each() {
     everywhere("tests/c/halves.c", &["-D_GNU_SOURCE", "-pthread"]);
 }
 
+/// Shows what becomes of the contents and the handles of received messages that the program does not take.
+#[test]
+fn received_messages_are_emptied_and_closed() {
+    everywhere("tests/c/received.c", &["-D_GNU_SOURCE"]);
+}
+
 /// Shows that data pipes work from C.
 #[test]
 fn streams_go_through_data_pipes() {

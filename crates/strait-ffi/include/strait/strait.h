@@ -1319,7 +1319,8 @@ strait_status strait_view_forward(struct strait_view *view,
                                   const struct strait_channel *channel,
                                   strait_deadline deadline);
 
-// Frees a view, which makes room for the sender, and closes the handles still in the message. Ignores `NULL`.
+// Frees a view, which makes room for the sender, and closes the handles still in the message without blocking. Ignores
+// `NULL`.
 void strait_view_free(struct strait_view *view);
 
 // Turns an end of a channel into a call end. The other end must be turned into one, too. From then on nothing
