@@ -113,6 +113,61 @@ attack! {
     }
 }
 
+/// Fills the socket `to` with packets that mean nothing.
+fn fill(to: &OwnedFd) {
+    while rustix::net::send(to, &Packet::wake().to_bytes(), rustix::net::SendFlags::DONTWAIT).is_ok() {}
+}
+
+attack! {
+    /// A peer introduces many processes and fills the sockets to all of them. A call that looks through the sockets of
+    /// all links takes no longer than promised: after a record that names an unknown lane, and at the number of
+    /// introductions at which a process looks for introduced processes that have ended.
+    a21_introduced_sockets_full_of_packets {
+        const MANY: u64 = 1500;
+        let old = getrlimit(Resource::Nofile);
+        setrlimit(Resource::Nofile, Rlimit { current: old.maximum, ..old }).unwrap();
+        for fills_before in [false, true] {
+            on_a_victim(|mut peer, channel| {
+                let mut longest = Duration::ZERO;
+                let mut timed = |call: &dyn Fn() -> Result<strait::Message, Error>| {
+                    // Other processes may have the processors meanwhile.
+                    let begin = thread_time();
+                    let result = call();
+                    longest = longest.max(thread_time() - begin);
+                    result
+                };
+                let mut halves = Vec::new();
+                for number in 0..MANY {
+                    let (other, theirs) = sockets();
+                    if fills_before {
+                        fill(&theirs);
+                    }
+                    while peer.packet(&Packet::introduce(number), &[other.as_fd()]).is_err() {
+                        let waited = timed(&|| channel.recv_by(Duration::from_millis(30)));
+                        assert!(matches!(waited, Err(Error::TimedOut)), "{waited:?}");
+                    }
+                    halves.push(theirs);
+                }
+                let waited = timed(&|| channel.recv_by(Duration::from_millis(100)));
+                assert!(matches!(waited, Err(Error::TimedOut)), "{waited:?}");
+                assert!(descriptors() as u64 > 2 * MANY, "{}", descriptors());
+                halves.iter().for_each(fill);
+                let nowhere = strait_hostile::record::Name { arena: 77, slot: 0, usage: 0 };
+                peer.writer.put(header(kind::MOVED, 16, 0), &nowhere.to_bytes());
+                let found = timed(&|| channel.try_recv());
+                assert!(matches!(found, Err(Error::System { .. } | Error::BadPeer(_))), "{found:?}");
+                assert!(longest < Duration::from_millis(400), "a call took {longest:?}");
+                halves.iter().for_each(fill);
+                let begin = thread_time();
+                drop((channel, peer));
+                let took = thread_time() - begin;
+                assert!(took < Duration::from_millis(400), "the drop took {took:?}");
+            });
+        }
+        setrlimit(Resource::Nofile, old).unwrap();
+    }
+}
+
 attack! {
     /// A packet carries more or fewer descriptors than it announces, or is invalid and carries some.
     a12_more_descriptors_than_were_announced {

@@ -635,8 +635,8 @@ impl Maker {
         }
     }
 
-    /// Takes a free lane in an arena of many lanes, and returns the arena and the name of the lane. Creates a new arena if
-    /// no lane is found free and `may_create` is set, and otherwise returns `None`. `private` says whether only this
+    /// Takes a free lane in an arena of many lanes, and returns the arena and the name of the lane. If no lane is found
+    /// free, creates a new arena, or returns `None` if `may_create` is not set. `private` says whether only this
     /// process has the arena's memory.
     pub(crate) fn take(&mut self, private: bool, may_create: bool) -> Result<Option<(&mut Made, Name)>, Error> {
         let (index, name) = match self.find(private) {

@@ -19,7 +19,7 @@ use crate::error::Error;
 use crate::lane::arena::{Arena, Introduction, LARGEST, Made, Maker, SMALL};
 use crate::link::io::ReceivedAttachment;
 use crate::link::packet::{COUNTS_ABSENT_ENDS, Packet, RETIRES_ARENAS};
-use crate::link::peers::ClaimedProcess;
+use crate::link::peers::{ClaimedProcess, Look};
 use crate::link::uses::Directory;
 use crate::link::{Attachments, InUse, Link, MISSING, peers, uses};
 use crate::os::fork::PerProcess;
@@ -358,7 +358,7 @@ impl Directory for LaneDirectory {
         if has_references {
             // Another link may lead to the same process without this process knowing, because nothing was received over
             // that link yet. The announcements stay in this directory meanwhile: a receiving thread may need them.
-            peers::drain_all();
+            let _ = peers::drain_all();
             super::retention::pass_on(link);
         }
         drop(link.lose_announcements());
@@ -649,14 +649,15 @@ impl Link {
     /// Closes the links to processes that were introduced over this link, have ended, and are not used by this process
     /// any more; notes that the processes have ended. Does nothing for a link whose packets cannot be received now.
     fn close_links_to_ended(&self) {
-        let read_all = |link: &Self| !link.fetch(|_| None::<()>).is_err_and(Error::passes);
         let introduced = self.announcements().introduced.clone();
-        let has_ended = |link: &Self| link.uses() == 0 && read_all(link) && link.is_down();
-        let ended: Vec<_> = introduced.iter().filter(|(_, link)| has_ended(link)).collect();
+        let mut look = Look::begin();
+        // The hang-up of a process is found behind its last packet.
+        let _ = look.at(introduced.values().map(|link| &**link).filter(|link| link.uses() == 0));
+        let ended: Vec<_> = introduced.iter().filter(|(_, link)| link.uses() == 0 && link.is_down()).collect();
         // An ended process may have used a lane that this process does not know yet. The maker of that lane announced
         // the lane to this process before the ended process could use it, so the announcement can be received now.
         let announcers = self.siblings();
-        let are_known = announcers.iter().all(|link| read_all(link)) && read_all(self);
+        let are_known = look.at(announcers.iter().map(|link| &**link).chain([self])).is_ok();
         let turn = uses::hold();
         let mut announcements = self.announcements();
         for (key, link) in ended.into_iter().filter(|(_, link)| are_known && link.uses() == 0) {
@@ -767,16 +768,10 @@ impl Link {
                 return found;
             }
             // Nothing may have been received from the other link yet. A failure to receive now is not the peer's fault.
-            let mut failed = Self::hear_all();
-            for link in self.siblings() {
-                if Arc::ptr_eq(self, &link) {
-                    continue;
-                }
-                match link.fetch(|_| look_up(&link, Fit::OtherElsewhere)) {
-                    Ok(Some(found)) => return found,
-                    Err(error) if error.passes() => failed = Err(error),
-                    _ => {}
-                }
+            let heard = peers::drain_all();
+            let elsewhere = |link: &Arc<Self>| look_up(link, Fit::OtherElsewhere);
+            if let Some(found) = self.siblings().iter().find_map(elsewhere) {
+                return found;
             }
             let any = |link: &Arc<Self>| look_up(link, Fit::Any);
             if let Some(found) = any(self).or_else(|| self.siblings().iter().find_map(any)) {
@@ -784,7 +779,7 @@ impl Link {
             }
             search.await_dropped();
             if !search.was_disturbed() {
-                return failed.and(Err(Error::BadPeer("a lane that was never announced")));
+                return heard.and(Err(Error::BadPeer("a lane that was never announced")));
             }
         }
     }

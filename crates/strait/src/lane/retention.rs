@@ -100,7 +100,7 @@ pub(crate) fn forget_unreachable() {
     let credit = CREDIT.fetch_add(CREDIT_EACH, Ordering::Relaxed);
     if credit + CREDIT_FREE >= LOOKED_AT.load(Ordering::Relaxed) && is_anything_to_forget() {
         // A link to the same process may not be known as such yet, because nothing was received from it.
-        peers::drain_all();
+        let _ = peers::drain_all();
         collect(None);
     }
 }
@@ -143,7 +143,7 @@ fn collect(late: Option<&Link>) {
         drop(turn);
         drop(reachable);
         let_go(all);
-        peers::drain_all();
+        let _ = peers::drain_all();
         let (turn, all) = (uses::hold(), peers::all_there_are());
         let processes = processes_of(&all);
         let reachable = Reachable::from_uses(&all, &processes, late, &turn);

@@ -29,7 +29,6 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, Weak};
 
-use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::fault;
 use crate::os::socket::credentials;
@@ -212,7 +211,7 @@ impl Drop for Link {
             if peers::is_alone() || !self.directory.may_drain() {
                 return;
             }
-            let _ = self.receive_rest(Deadline::NEVER);
+            let _ = self.receive_rest(reader::REST_LIMIT);
             fault::point("before the socket of a link is closed");
             self.directory.end(self);
         });

@@ -25,10 +25,12 @@ use std::time::{Duration, Instant};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
+use crate::link::reader::REST_LIMIT;
 use crate::link::uses::Directory;
 use crate::link::{ANONYMOUS, Link};
 use crate::os;
 use crate::os::fork::PerProcess;
+use crate::os::socket::NOT_NOW;
 use crate::peer::Peer;
 use crate::sync::unpoisoned;
 use crate::wake::condvar::Condvar;
@@ -247,24 +249,87 @@ pub(crate) fn links_to(process: Process) -> Vec<Arc<Link>> {
 /// Receives the packets in the sockets of all links of this process. If another thread is the leader of a link, waits
 /// until the leader has emptied the socket, for about [`HEARING`] at most for all links together. The caller must be
 /// the leader of no link, and must hold no lock of a link and not the lock of the mailbox.
-pub(crate) fn drain_all() {
-    let until = Deadline::after(HEARING);
-    each_there_is(|link| link.drain_or_follow(until));
+///
+/// # Errors
+/// A temporary error if the packets of some link could not be received now, or if there are more than a [`Look`]
+/// receives.
+pub(crate) fn drain_all() -> Result<(), Error> {
+    Look::begin().at_all()
 }
 
-/// The most rounds of [`each_there_is`].
+/// The most rounds of [`Look::at_all`].
 const ROUNDS: usize = 16;
 
-/// Calls `each`, which receives from a link, with all links of this process to other processes, and then with links
-/// introduced meanwhile, for at most [`ROUNDS`] rounds. A packet in one socket may introduce a link with the unread
-/// handshake of a known process.
-fn each_there_is(mut each: impl FnMut(&Link)) {
-    let mut newest = 0;
-    for _ in 0..ROUNDS {
-        let new: Vec<_> = all_there_are().into_iter().filter(|link| link.number() > newest).collect();
-        let Some(last) = new.last() else { return };
-        newest = last.number();
-        new.iter().for_each(|link| each(link));
+/// The number of packets and descriptors, counted together, that a look receives from each link in any case.
+const FIRST_LOOK: usize = 16;
+
+/// The number of packets and descriptors, counted together, that a look receives from all links beyond
+/// [`FIRST_LOOK`] from each. To receive them takes some 40 ms.
+const LOOK_LIMIT: usize = 16 * 1024;
+
+/// A look through the sockets of many links. A peer can introduce many links, and fill the sockets of all of them. So
+/// the packets of the look are counted together. The look first receives a few packets from each link: the links to
+/// honest peers rarely have more.
+///
+/// The look counts packets instead of time, because the process may be stopped in the middle.
+pub(crate) struct Look {
+    /// The number of packets and descriptors that the look may still receive, beyond [`FIRST_LOOK`] from each link.
+    left: usize,
+    /// The end of the waits for other threads that receive.
+    until: Deadline,
+}
+
+impl Look {
+    /// Begins a look that waits for other receiving threads for about [`HEARING`].
+    pub(crate) fn begin() -> Self {
+        Self { left: LOOK_LIMIT, until: Deadline::after(HEARING) }
+    }
+
+    /// Receives the packets in the sockets of `links`. The caller must be the leader of no link, and must hold no lock
+    /// of a link and not the lock of the mailbox.
+    ///
+    /// # Errors
+    /// A temporary error if the packets of some link could not be received now, or if there are too many.
+    pub(crate) fn at<'a>(&mut self, links: impl IntoIterator<Item = &'a Link>) -> Result<(), Error> {
+        let mut looked = Ok(());
+        let mut with_more = Vec::new();
+        for link in links {
+            match link.drain_or_follow(FIRST_LOOK, self.until) {
+                Ok((_, true)) => with_more.push(link),
+                Ok((_, false)) => {}
+                Err(error) if error.passes() => looked = Err(error),
+                // The link is down.
+                Err(_) => {}
+            }
+        }
+        for link in with_more {
+            match link.drain_or_follow(self.left.min(REST_LIMIT), self.until) {
+                Ok((work, is_more)) => {
+                    self.left = self.left.saturating_sub(work);
+                    if is_more {
+                        looked = Err(NOT_NOW);
+                    }
+                }
+                Err(error) if error.passes() => looked = Err(error),
+                Err(_) => {}
+            }
+        }
+        looked
+    }
+
+    /// Receives the packets in the sockets of all links of this process to other processes, and then of the links
+    /// introduced meanwhile, for at most [`ROUNDS`] rounds. A packet in one socket may introduce a link with the unread
+    /// handshake of a known process.
+    fn at_all(mut self) -> Result<(), Error> {
+        let mut newest = 0;
+        let mut looked = Ok(());
+        for _ in 0..ROUNDS {
+            let new: Vec<_> = all_there_are().into_iter().filter(|link| link.number() > newest).collect();
+            let Some(last) = new.last() else { break };
+            newest = last.number();
+            looked = self.at(new.iter().map(|link| &**link)).and(looked);
+        }
+        looked
     }
 }
 
@@ -498,20 +563,6 @@ impl Link {
             link.stands_for(self) && !link.is_down()
         };
         self.siblings().into_iter().find(is_up).unwrap_or_else(|| self.clone())
-    }
-
-    /// Receives the packets in the sockets of all links, to learn the handshakes of the peers. Returns a temporary
-    /// error if the packets of some link could not be received now.
-    pub(crate) fn hear_all() -> Result<(), Error> {
-        let mut heard = Ok(());
-        each_there_is(|link| {
-            if let Err(error) = link.fetch(|_| None::<()>)
-                && error.passes()
-            {
-                heard = Err(error);
-            }
-        });
-        heard
     }
 
     /// Returns all links to this link's peer process whose handshakes were received, including this link: first those

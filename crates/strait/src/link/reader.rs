@@ -13,7 +13,7 @@ use super::{ANONYMOUS, Link};
 use crate::blocked_on::POLL_INTERVAL;
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
-use crate::os::socket::Interest;
+use crate::os::socket::{Interest, NOT_NOW};
 use crate::quota::{LINK_HANDLES_IN_FLIGHT, Ledger, OverLimit, closing};
 use crate::ring::ready_bitmap;
 use crate::shm::sizes_of_lanes;
@@ -32,16 +32,12 @@ const FETCH_LIMIT: usize = 8 * DRAIN_LIMIT;
 
 /// The number of packets and descriptors, counted together, after which a look for the rest of a socket's packets gives
 /// up. No honest peer has more unread: a socket holds fewer packets than [`DRAIN_LIMIT`].
-const REST_LIMIT: usize = DRAIN_LIMIT + LINK_HANDLES_IN_FLIGHT;
+pub(super) const REST_LIMIT: usize = DRAIN_LIMIT + LINK_HANDLES_IN_FLIGHT;
 
-/// The longest sleep of a follower in a fetch before the follower looks at the inbox and the socket itself. One event
-/// wakes no follower: another process with a copy of the socket, such as the introducer that made the socket, takes the
-/// packet that the follower has seen there, before the sleeping leader sees it. Then the leader sleeps on.
+/// The longest sleep of a follower in a fetch or a look before the follower looks at the inbox and the socket itself.
+/// One event wakes no follower: another process with a copy of the socket, such as the introducer that made the socket,
+/// takes the packet that the follower has seen there, before the sleeping leader sees it. Then the leader sleeps on.
 const FOLLOW: Duration = Duration::from_millis(10);
-
-/// The length of a wait for the leader that begins after the deadline of the wait has passed: this process may have
-/// been stopped until then, so that the leader could not run.
-const AFTER_STOP: Duration = Duration::from_millis(10);
 
 /// The longest time for which a wait set, or a sender waiting for room, waits for the leader (the receiving thread) to
 /// receive the packets in the socket.
@@ -132,9 +128,14 @@ impl Link {
         }
     }
 
-    /// Receives the packets that are in the socket now. If another thread is the leader, waits until that thread has
-    /// received them, until the deadline or for [`AFTER_STOP`] twice.
-    pub(super) fn drain_or_follow(&self, deadline: Deadline) {
+    /// Receives the packets that are in the socket now, but only about `limit` packets and descriptors, counted
+    /// together. Returns how many were received, and whether more may be left. If another thread is the leader, waits
+    /// until that thread has received the packets, until the deadline and for up to twice [`FOLLOW`] more: this process
+    /// may have been stopped until the deadline, so that the leader could not run.
+    ///
+    /// # Errors
+    /// [`NOT_NOW`] if the other thread has not received the packets in that time; the errors of receiving.
+    pub(super) fn drain_or_follow(&self, limit: usize, deadline: Deadline) -> Result<(usize, bool), Error> {
         let emptied = || self.reader.emptied.load(Ordering::Relaxed);
         let leader = &self.reader.leader;
         let mut turn = leader.lock();
@@ -143,19 +144,22 @@ impl Link {
         loop {
             turn = match leader.lead(turn, Doing::Handling) {
                 Ok(leading) => {
-                    let _ = self.receive_rest(deadline);
-                    return self.leave(leading);
+                    let received = self.receive_rest(limit);
+                    self.leave(leading);
+                    return received;
                 }
                 Err(turn) => turn,
             };
             // The leader may have looked for the last time before the call, and count only now.
             let has_received = emptied().wrapping_sub(before) >= 2;
             late += u32::from(deadline.has_passed());
-            if has_received || late > 2 || (turn.sleeps() && !self.is_readable().unwrap_or(false)) {
-                return;
+            if has_received || (turn.sleeps() && !self.is_readable()?) {
+                return Ok((0, false));
             }
-            let limit = deadline.remaining(Instant::now()).map(|left| left.max(AFTER_STOP));
-            turn = leader.follow(turn, limit);
+            if late > 2 {
+                return Err(NOT_NOW);
+            }
+            turn = leader.follow(turn, Some(FOLLOW));
         }
     }
 
@@ -164,15 +168,17 @@ impl Link {
         Ok(self.io.wait(Interest::Readable, Deadline::NOW)?.readable)
     }
 
-    /// Receives the packets that are in the socket now, in as many rounds as [`drain_limit`](Self::drain_limit) makes
-    /// necessary, up to [`REST_LIMIT`]. Only the leader may call this. After the deadline receives only as many packets
-    /// as `drain_limit` allows.
-    pub(super) fn receive_rest(&self, deadline: Deadline) -> Result<(), Error> {
-        let mut work = self.drain_limit();
-        while self.receive_all(|_| false)? && work < REST_LIMIT && !deadline.has_passed() {
-            work += self.drain_limit();
+    /// Receives the packets that are in the socket now, but only about `limit` packets and descriptors, counted
+    /// together. Returns how many were received, and whether more may be left. Only the leader may call this.
+    pub(super) fn receive_rest(&self, limit: usize) -> Result<(usize, bool), Error> {
+        let mut work = 0;
+        let mut is_more = true;
+        while is_more && work < limit {
+            let (received, more) = self.receive_up_to(self.drain_limit().min(limit - work), |_| false)?;
+            work += received;
+            is_more = more;
         }
-        Ok(())
+        Ok((work, is_more))
     }
 
     /// Stops leading, and tells the wait sets of the members about which the peer has notified this process meanwhile.
@@ -201,7 +207,13 @@ impl Link {
     /// [`drain_limit`](Self::drain_limit) was reached before; then packets may be left in the socket. After a permanent
     /// error the link is down. Only the leader may call this.
     pub(super) fn receive_all(&self, enough: impl FnMut(&mut Inbox) -> bool) -> Result<bool, Error> {
-        let received = self.receive_until(enough);
+        self.receive_up_to(self.drain_limit(), enough).map(|(_, is_more)| is_more)
+    }
+
+    /// Works like [`receive_all`](Self::receive_all), with the limit `limit`. Also returns how many packets and
+    /// descriptors were received.
+    fn receive_up_to(&self, limit: usize, enough: impl FnMut(&mut Inbox) -> bool) -> Result<(usize, bool), Error> {
+        let received = self.receive_until(limit, enough);
         self.reader.stuck.store(received.is_err(), Ordering::Relaxed);
         if let Err(error) = received {
             if !error.passes() {
@@ -213,11 +225,11 @@ impl Link {
         received
     }
 
-    fn receive_until(&self, mut enough: impl FnMut(&mut Inbox) -> bool) -> Result<bool, Error> {
-        let (mut work, limit) = (0, self.drain_limit());
+    fn receive_until(&self, limit: usize, mut enough: impl FnMut(&mut Inbox) -> bool) -> Result<(usize, bool), Error> {
+        let mut work = 0;
         while work < limit {
             if !self.knows_who_it_is()? {
-                return Ok(self.is_emptied());
+                return Ok((work, self.is_emptied()));
             }
             self.check_room()?;
             match self.io.receive(self.refuses_descriptors())? {
@@ -225,11 +237,11 @@ impl Link {
                     if work == 0 {
                         self.io.check_nothing()?;
                     }
-                    return Ok(self.is_emptied());
+                    return Ok((work, self.is_emptied()));
                 }
                 Incoming::HungUp => {
                     self.fail(Error::PeerClosed);
-                    return Ok(self.is_emptied());
+                    return Ok((work, self.is_emptied()));
                 }
                 Incoming::Packet { packet, attachments } => {
                     work += 1 + attachments.len();
@@ -239,10 +251,10 @@ impl Link {
                 }
             }
             if enough(&mut self.inbox()) {
-                return Ok(false);
+                return Ok((work, false));
             }
         }
-        Ok(true)
+        Ok((work, true))
     }
 
     /// Counts that this thread, the leader, has found no packet left in the socket. Returns `false`: none is left.
@@ -528,7 +540,7 @@ mod tests {
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                link.drain_or_follow(Deadline::after(Duration::from_secs(40)));
+                link.drain_or_follow(REST_LIMIT, Deadline::after(Duration::from_secs(40))).unwrap();
                 tell.send(()).unwrap();
             });
             let begin = Instant::now();
@@ -554,7 +566,8 @@ mod tests {
         let (tell, told) = std::sync::mpsc::channel();
         std::thread::scope(|scope| {
             scope.spawn(|| {
-                link.drain_or_follow(Deadline::after(Duration::from_millis(1)));
+                let drained = link.drain_or_follow(REST_LIMIT, Deadline::after(Duration::from_millis(1)));
+                assert_eq!(drained, Err(NOT_NOW));
                 tell.send(()).unwrap();
             });
             assert_eq!(told.recv_timeout(Duration::from_secs(60)), Ok(()));

@@ -31,6 +31,9 @@ use peek::{Head, Looked};
 /// number. So a packet loses descriptors only because this process has no free descriptors, never for lack of room.
 pub(crate) const SCM_MAX_FD: usize = 253;
 
+/// The temporary error of a call that could not receive all packets which it has to receive.
+pub(crate) const NOT_NOW: Error = Error::System { call: "recvmsg", code: Errno::AGAIN.raw_os_error() };
+
 /// How often receiving a packet that is known to be there is tried again after an error that may be temporary.
 const TAKE_TRIES: usize = 64;
 
