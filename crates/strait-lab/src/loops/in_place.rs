@@ -7,7 +7,7 @@ use crate::process::gauge::Gauge;
 use crate::samples::Samples;
 use crate::shape::payload::{self, SMALLEST};
 use crate::trouble::{Result, Trouble};
-use crate::work::{Extent, Report, Work};
+use crate::work::{Extent, Report, Spent, Work};
 
 /// The number of bytes that are filled or read at a time in a large message.
 const PIECE: usize = 64 << 10;
@@ -16,20 +16,38 @@ const PIECE: usize = 64 << 10;
 ///
 /// Writing 256 MiB evicts everything else from the caches, and writing 1 MiB does not. The shape measures whether
 /// handing over a larger message takes longer, not how filling the message changes the caches. So after each message
-/// both sides read over memory of their own: 256 MiB less the size of the message.
+/// both sides read over memory of their own: 256 MiB less the size of the message. The counters of a side leave out
+/// its own walks.
 #[derive(Debug)]
-struct Walk(Vec<u8>);
+struct Walk {
+    memory: Vec<u8>,
+    spent: Spent,
+}
 
 impl Walk {
     const LINE: usize = 64;
 
     fn after(message: usize) -> Self {
-        Self(vec![1; (256usize << 20).saturating_sub(message)])
+        Self { memory: vec![1; (256usize << 20).saturating_sub(message)], spent: Spent::default() }
     }
 
-    fn take(&self) {
-        let sum: u64 = self.0.iter().step_by(Self::LINE).copied().map(u64::from).sum();
+    fn take(&mut self) -> Result<()> {
+        let gauge = Gauge::start()?;
+        let sum: u64 = self.memory.iter().step_by(Self::LINE).copied().map(u64::from).sum();
         std::hint::black_box(sum);
+        self.spent += gauge.spent()?;
+        Ok(())
+    }
+
+    /// Starts the counters of this side, for the measured part.
+    fn start(&mut self) -> Result<Gauge> {
+        self.spent = Spent::default();
+        Gauge::start()
+    }
+
+    /// Returns what this side has used since the start of `gauge`, less its walks.
+    fn others(&self, gauge: &Gauge) -> Result<Spent> {
+        Ok(gauge.spent()?.with(self.spent, u64::saturating_sub))
     }
 }
 
@@ -41,19 +59,25 @@ pub(super) fn first(end: &mut impl End, work: &Work) -> Result<Report> {
     let (warm, steady) = counts(work)?;
     let mut piece = vec![0; PIECE.min(work.size)];
     let mut answer = [0; SMALLEST];
-    let walk = Walk::after(work.size);
+    let mut walk = Walk::after(work.size);
+    let mut gauge = walk.start()?;
     let begin = clock::now();
     let mut first = 0;
     for number in 0..warm + steady {
+        if number == warm {
+            gauge = walk.start()?;
+        }
+        let mut walked = Ok(());
         end.send_filled(work.size, |put| {
             payload::stamp(&mut piece, number);
             for place in (0..work.size).step_by(piece.len()) {
                 let len = piece.len().min(work.size - place);
                 put(place, &piece[..len]);
             }
-            walk.take();
+            walked = walk.take();
             put(8, &clock::now().to_le_bytes());
         })?;
+        walked?;
         end.recv(&mut answer)?;
         if payload::number(&answer) != number {
             return Err(Trouble::new("the acknowledgement of another message arrived"));
@@ -62,17 +86,21 @@ pub(super) fn first(end: &mut impl End, work: &Work) -> Result<Report> {
             first = clock::now() - begin;
         }
     }
-    Ok(Report { count: steady, first, ..Report::default() })
+    let spent = [walk.others(&gauge)?, Spent::default()];
+    Ok(Report { count: steady, first, spent, ..Report::default() })
 }
 
 /// Runs the second process of the shape `in-place`, which reads messages in shared memory.
 pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
     let (warm, steady) = counts(work)?;
     let mut piece = vec![0; PIECE.min(work.size)];
-    let walk = Walk::after(work.size);
+    let mut walk = Walk::after(work.size);
     let mut samples = Samples::new();
-    let gauge = Gauge::start()?;
+    let mut gauge = walk.start()?;
     for number in 0..warm + steady {
+        if number == warm {
+            gauge = walk.start()?;
+        }
         let (waited, intact) = end.recv_in_place(work.size, |get| {
             let mut start = [0; 16];
             get(0, &mut start);
@@ -93,15 +121,49 @@ pub(super) fn second(end: &mut impl End, work: &Work) -> Result<Share> {
         if number >= warm {
             samples.record(waited, 1);
         }
-        walk.take();
+        walk.take()?;
         end.send(&number.to_le_bytes())?;
     }
-    Ok(Share::of(gauge.spent()?, steady, &samples))
+    Ok(Share::of(walk.others(&gauge)?, steady, &samples))
 }
 
 fn counts(work: &Work) -> Result<(u64, u64)> {
     match work.extent {
         Extent::Count { warm, steady } => Ok((warm, steady)),
         Extent::Time { .. } => Err(Trouble::new("the shape in-place needs a number of messages (--count)")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strait::Channel;
+
+    use super::{Walk, first, second};
+    use crate::mechanism::Strait;
+    use crate::placement::Placement;
+    use crate::shape::Shape;
+    use crate::work::{Extent, Mechanism, Wait, Work};
+
+    #[test]
+    fn both_sides_report_their_processor_time() {
+        let work = Work {
+            shape: Shape::InPlace,
+            extent: Extent::Count { warm: 0, steady: 1 },
+            ..Work::round_trip(Mechanism::STRAIT, 1 << 20, Wait::Block, Placement::Free)
+        };
+        let (one, other) = Channel::pair().unwrap();
+        let (report, share) = std::thread::scope(|scope| {
+            let answer = scope.spawn(|| second(&mut Strait(other), &work).unwrap());
+            (first(&mut Strait(one), &work).unwrap(), answer.join().unwrap())
+        });
+        assert!(report.spent[0].cpu > 0 && share.spent.cpu > 0, "{report:?}, {share:?}");
+    }
+
+    #[test]
+    fn a_walk_is_no_work_of_its_side() {
+        let mut walk = Walk::after(0);
+        let gauge = walk.start().unwrap();
+        walk.take().unwrap();
+        assert!(walk.others(&gauge).unwrap().cpu < walk.spent.cpu / 2);
     }
 }

@@ -142,6 +142,40 @@ pub(super) fn closed_loop(work: &Work, mut trip: impl FnMut(u64) -> Result<()>) 
     Ok(Report { first, ..report(spent, count, then - begin, &samples) })
 }
 
+/// The counters of a process that answers, from the end of its warm-up.
+#[derive(Debug)]
+pub(super) struct Steady {
+    gauge: Gauge,
+    warm_up: u64,
+    done: u64,
+}
+
+impl Steady {
+    /// Returns counters that begin after `warm_up` messages, at least one.
+    pub(super) fn after(warm_up: u64) -> Result<Self> {
+        Ok(Self { gauge: Gauge::start()?, warm_up, done: 0 })
+    }
+
+    /// Counts a message that this process has answered.
+    pub(super) fn answered(&mut self) -> Result<()> {
+        self.done += 1;
+        if self.done == self.warm_up {
+            self.gauge = Gauge::start()?;
+        }
+        Ok(())
+    }
+
+    /// Returns the share of this process: what it has used since its warm-up.
+    pub(super) fn share(&self) -> Result<Share> {
+        Ok(Share { spent: self.gauge.spent()?, ..Share::default() })
+    }
+}
+
+/// Returns the number of messages in the warm-up of [`together`].
+pub(super) fn warm_up(count: u64) -> u64 {
+    (count / 10).max(1)
+}
+
 /// Builds the first process's report of `count` messages that were timed together.
 pub(super) fn paced(count: u64, elapsed: u64, spent: Spent) -> Report {
     let mut report = Report { count, elapsed, spent: [spent, Spent::default()], ..Report::default() };
@@ -151,7 +185,7 @@ pub(super) fn paced(count: u64, elapsed: u64, spent: Spent) -> Report {
 
 /// Calls `work` for a tenth of `count` as the warm-up, and then for `count`, which is timed as a whole.
 pub(super) fn together(count: u64, mut work: impl FnMut(u64) -> Result<()>) -> Result<Report> {
-    work((count / 10).max(1))?;
+    work(warm_up(count))?;
     let gauge = Gauge::start()?;
     let begin = clock::now();
     work(count)?;

@@ -7,7 +7,7 @@ use strait::pipe::{DataConsumer, DataProducer, PipeOptions};
 use strait::region::{Region, RegionMap};
 use strait::{Channel, Deadline, Handle, Outgoing};
 
-use super::super::parts::{Share, together};
+use super::super::parts::{Share, Steady, together, warm_up};
 use crate::trouble::{Result, Trouble, While};
 use crate::work::Report;
 
@@ -37,7 +37,8 @@ pub(super) fn drain(peer: &Channel, bare: bool, pieces: u64) -> Result<Share> {
         handles.pop().and_then(Handle::into_consumer).ok_or_else(|| Trouble::new("the message has no data pipe"))?;
     let mut sink = vec![0; PIECE];
     let map = region.map_writable(..).doing("mapping")?;
-    for pieces in [(pieces / 10).max(1), pieces] {
+    let mut steady = Steady::after(1)?;
+    for pieces in [warm_up(pieces), pieces] {
         if bare {
             bare_out(&map, &mut sink, pieces)?;
         } else {
@@ -48,8 +49,9 @@ pub(super) fn drain(peer: &Channel, bare: bool, pieces: u64) -> Result<Share> {
         }
         sink.fill(0);
         peer.send(b"done").doing("send")?;
+        steady.answered()?;
     }
-    Ok(Share::default())
+    steady.share()
 }
 
 /// Waits until the flag of `slot` has the value `wanted`, and returns the flag. The flag is 1 while the slot is full.

@@ -81,12 +81,58 @@ pub(crate) fn second(first: Channel, work: &Work, task: Task, index: usize) -> R
         (Task::Call { .. }, _) => calls::serve(first),
         (Task::Bulk { bare, pieces }, _) => bulk::drain(&first, bare, pieces),
         #[cfg(feature = "tasks")]
-        (Task::Tasks { bare, .. }, _) => tasks::answer(first, bare),
+        (Task::Tasks { bare, trips }, _) => tasks::answer(first, bare, trips),
         #[cfg(not(feature = "tasks"))]
         (Task::Tasks { .. }, _) => Err(Trouble::new(UNBUILT)),
         (Task::Dispatched { by, .. }, _) => dispatched::answer(first, by),
-        (Task::Relayed { how, .. }, 0) => relay::relay(&first, how),
-        (Task::Relayed { .. }, _) => relay::sink(&first),
+        (Task::Relayed { how, count, .. }, 0) => relay::relay(&first, how, count),
+        (Task::Relayed { count, .. }, _) => relay::sink(&first, count),
         (Task::Within { .. } | Task::Values { .. } | Task::Units { .. }, _) => Ok(Share::default()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use strait::{Channel, Options};
+
+    use super::super::parts::Share;
+    use super::{bulk, calls, relay};
+    use crate::shape::Relay;
+    use crate::trouble::Result;
+    use crate::work::Report;
+
+    /// Runs both sides of a task in this process, and checks that each reports its processor time.
+    fn both(first: impl FnOnce(Channel) -> Result<Report>, second: impl FnOnce(Channel) -> Result<Share> + Send) {
+        let (one, other) = Channel::pair().unwrap();
+        let (report, share) = std::thread::scope(|scope| {
+            let second = scope.spawn(|| second(other).unwrap());
+            (first(one).unwrap(), second.join().unwrap())
+        });
+        assert!(report.spent[0].cpu > 0 && share.spent.cpu > 0, "{report:?}, {share:?}");
+    }
+
+    #[test]
+    fn every_side_of_a_task_reports_its_processor_time() {
+        both(|channel| calls::call(channel, 2, 30), calls::serve);
+        for bare in [false, true] {
+            both(|channel| bulk::fill(&channel, bare, 100), move |channel| bulk::drain(&channel, bare, 100));
+        }
+        #[cfg(feature = "tasks")]
+        for bare in [false, true] {
+            both(
+                |channel| super::tasks::ask(channel, bare, 100),
+                move |channel| super::tasks::answer(channel, bare, 100),
+            );
+        }
+        for how in [Relay::Sealed, Relay::View, Relay::Forwarded, Relay::Sent] {
+            let (to_sink, sink) = Channel::pair().unwrap();
+            std::thread::scope(|scope| {
+                let sink = scope.spawn(move || relay::sink(&sink, 20).unwrap());
+                let source = |relay: Channel| relay::source(&relay, &to_sink, &Options::new(), how, 1 << 16, 20);
+                both(source, |channel| relay::relay(&channel, how, 20));
+                drop(to_sink);
+                assert!(sink.join().unwrap().spent.cpu > 0);
+            });
+        }
     }
 }

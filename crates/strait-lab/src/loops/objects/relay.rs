@@ -5,7 +5,7 @@ use std::time::Duration;
 use strait::view::Value;
 use strait::{Channel, Deadline, Error, Handle, Message, Options, Outgoing};
 
-use super::super::parts::{Share, together};
+use super::super::parts::{Share, Steady, together};
 use super::talk;
 use crate::process::clock;
 use crate::process::gauge::Gauge;
@@ -18,6 +18,11 @@ const PATIENCE: Duration = Duration::from_secs(20);
 
 /// The distance in bytes between the bytes of a message that the receiver checks.
 const PAGE: usize = 4096;
+
+/// Returns the number of messages before the `count` measured ones.
+fn warm_up(count: u64) -> u64 {
+    (count / 10).max(2)
+}
 
 /// Runs the first process of the task `Relayed`: sends `count` messages, one at a time. The time of each counts from
 /// before the write until the third process has checked the message.
@@ -34,7 +39,7 @@ pub(super) fn source(
     sink.send(Outgoing::new(b"").handle(theirs)).doing("send")?;
     let mut message = vec![7; size];
     let mut samples = Samples::new();
-    let warm_up = (count / 10).max(2);
+    let warm_up = warm_up(count);
     let mut gauge = Gauge::start()?;
     for number in 0..warm_up + count {
         if number == warm_up {
@@ -64,19 +69,21 @@ fn end(channel: &Channel) -> Result<Channel> {
 }
 
 /// Runs the second process of the task `Relayed`: passes on every received message.
-pub(super) fn relay(from: &Channel, how: Relay) -> Result<Share> {
+pub(super) fn relay(from: &Channel, how: Relay, count: u64) -> Result<Share> {
     let to = end(from)?;
+    let mut steady = Steady::after(warm_up(count))?;
     let mut message = Message::new();
     loop {
         if how == Relay::View {
             match from.recv_in_place(Deadline::NEVER) {
-                Err(Error::PeerClosed) => return Ok(Share::default()),
+                Err(Error::PeerClosed) => return steady.share(),
                 view => view.doing("recv_in_place")?.forward(&to, PATIENCE).doing("forward")?,
             }
+            steady.answered()?;
             continue;
         }
         match from.recv_message(&mut message, Deadline::NEVER) {
-            Err(Error::PeerClosed) => return Ok(Share::default()),
+            Err(Error::PeerClosed) => return steady.share(),
             received => received.doing("recv_message")?,
         }
         if how == Relay::Sent {
@@ -84,13 +91,15 @@ pub(super) fn relay(from: &Channel, how: Relay) -> Result<Share> {
         } else {
             to.forward(&mut message, PATIENCE).doing("forward")?;
         }
+        steady.answered()?;
     }
 }
 
 /// Runs the third process of the task `Relayed`: checks a byte of each page of each message, and acknowledges the
 /// message.
-pub(super) fn sink(first: &Channel) -> Result<Share> {
+pub(super) fn sink(first: &Channel, count: u64) -> Result<Share> {
     let from = end(first)?;
+    let mut steady = Steady::after(warm_up(count))?;
     let mut message = Message::new();
     let mut number = 0;
     while from.recv_message(&mut message, Deadline::NEVER).is_ok() {
@@ -100,8 +109,9 @@ pub(super) fn sink(first: &Channel) -> Result<Share> {
         }
         talk::say(first, number)?;
         number += 1;
+        steady.answered()?;
     }
-    Ok(Share::default())
+    steady.share()
 }
 
 /// A value with many bytes, sent as a value or as bytes.

@@ -8,7 +8,7 @@ use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::net::UnixStream;
 use tokio::runtime::Runtime;
 
-use super::super::parts::{Share, together};
+use super::super::parts::{Share, Steady, together, warm_up};
 use crate::shape::payload;
 use crate::trouble::{Result, Trouble, While};
 use crate::work::Report;
@@ -79,15 +79,17 @@ pub(super) fn ask(channel: Channel, bare: bool, trips: u64) -> Result<Report> {
 }
 
 /// Runs the second process of the task `Tasks`: answers until the first process closes the channel or the socket.
-pub(super) fn answer(channel: Channel, bare: bool) -> Result<Share> {
+pub(super) fn answer(channel: Channel, bare: bool, trips: u64) -> Result<Share> {
     let mut handles = channel.recv().doing("recv")?.take_handles().doing("take_handles")?;
     let socket = handles.pop().and_then(Handle::into_fd).ok_or_else(|| Trouble::new("the message has no socket"))?;
     runtime()?.block_on(async {
         let mut carrier = Carrier::new(channel, socket, bare)?;
         let mut words = [0; 64];
+        let mut steady = Steady::after(warm_up(trips))?;
         while carrier.recv(&mut words).await.is_ok() {
             carrier.send(&words).await?;
+            steady.answered()?;
         }
-        Ok(Share::default())
+        steady.share()
     })
 }
