@@ -406,3 +406,22 @@ fn a_doorbell_that_found_no_descriptor_is_sent_with_the_next_call() {
     receiver.actor.wait_for_success();
     common::finish(echo);
 }
+
+/// Shows that a doorbell reaches a consumer that has moved more often than one call without a wait follows.
+#[test]
+fn a_doorbell_reaches_a_consumer_that_has_moved_very_often() {
+    let mut receiver = Receiver::new(Lacks::Descriptors, 0);
+    receiver.has_enough_again();
+    let (echo, channel) = common::spawn("echo");
+    let mut consumer = receiver.consumer;
+    for _ in 0..600 {
+        channel.send_by(Outgoing::new(b"").handle(consumer), DEADLINE).unwrap();
+        consumer = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_consumer().unwrap();
+    }
+    wakes(&mut receiver.orders, "write", || {
+        assert_eq!(consumer.read_some(&mut [0; PIPE], SOON), Ok(4));
+    });
+    drop((channel, receiver.orders));
+    receiver.actor.wait_for_success();
+    common::finish(echo);
+}

@@ -8,6 +8,7 @@ use rustix::fs::SealFlags;
 use strait::pipe::{DataConsumer, DataProducer};
 use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, Deadline, Error, Handle};
+use strait_hostile::layout::{Reader, transfer};
 use strait_hostile::memory::{SIZE_SEALS, file, immutable};
 use strait_hostile::peer::Arena;
 use strait_hostile::record::{header, kind};
@@ -59,13 +60,24 @@ fn offer(
     memory: Option<&dyn AsFd>,
 ) -> Result<(Handle, Arena), Error> {
     let arena = peer.announce(1, 4, 16, 0).unwrap();
+    offer_in(&arena, peer, channel, claim, memory).map(|handle| (handle, arena))
+}
+
+/// Sends an end of a data pipe as [`offer`] does. The channel of the pipe is in the first lane of `arena`.
+fn offer_in(
+    arena: &Arena,
+    peer: &mut RawPeer,
+    channel: &Channel,
+    claim: Claim,
+    memory: Option<&dyn AsFd>,
+) -> Result<Handle, Error> {
     if let Some(memory) = memory {
         let packet = Packet::handles(peer.token, peer.writer.sequence, 1);
         peer.packet(&packet, &[memory.as_fd()]).unwrap();
     }
-    peer.send_ends(b"", 1, &claim.table(&arena), &[arena.lane(0)]).unwrap();
+    peer.send_ends(b"", 1, &claim.table(arena), &[arena.lane(0)]).unwrap();
     let mut message = channel.try_recv()?;
-    Ok((message.take_handles()?.remove(0), arena))
+    Ok(message.take_handles()?.remove(0))
 }
 
 fn consumer(peer: &mut RawPeer, channel: &Channel, claim: Claim) -> (DataConsumer, Memory, Arena) {
@@ -256,6 +268,37 @@ attack! {
                     memory.word64(TAKEN).store(round, SeqCst);
                 }
             });
+        });
+    }
+}
+
+attack! {
+    /// The consumer sleeps, and its end leads through a row of lanes: a write that must not wait follows 16,384 lanes
+    /// for its doorbell, and the next call sends the doorbell.
+    a04_a_doorbell_follows_a_row_of_lanes {
+        on_a_victim(|mut peer, channel| {
+            const LANES: u32 = 20_000;
+            let memory = Memory::create_with(BUFFER + 8192, SIZE_SEALS).unwrap();
+            let arena = peer.announce(1, LANES, 4, 0).unwrap();
+            let claim = Claim { kind: PRODUCER, ..HONEST };
+            let handle = offer_in(&arena, &mut peer, &channel, claim, Some(&memory.fd())).unwrap();
+            let producer = handle.into_producer().unwrap();
+            for slot in 0..LANES - 1 {
+                let lane = arena.lane(slot);
+                lane.transfer().store(transfer::HANDED_OVER, SeqCst);
+                lane.ring(0).set_forward(arena.name(slot + 1).to_words());
+                lane.ring(0).header(0).store(header(kind::FROZEN, 0, 0), SeqCst);
+            }
+            let last = arena.lane(LANES - 1);
+            last.transfer().store(transfer::HANDED_OVER, SeqCst);
+            let mut reader = Reader::new(last.ring(0));
+            memory.word32(SLEEPING).store(1, SeqCst);
+            assert_eq!(in_time("a write", || producer.write_some(b"x", Deadline::NOW)), Ok(1));
+            assert!(reader.take().is_none());
+            producer.room().unwrap();
+            assert_eq!(reader.take().unwrap().payload, b"");
+            producer.room().unwrap();
+            assert!(reader.take().is_none());
         });
     }
 }

@@ -12,6 +12,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 
 use super::{Channel, Handle, PipeState, SendError, WakeWaiters, close};
+use crate::blocked_on;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::fault;
@@ -24,6 +25,10 @@ use crate::wake::lock::Lock;
 ///
 /// Example: [how a stream is aborted](DataProducer::abort).
 pub const PANICKED: u32 = u32::MAX;
+
+/// How many attempts one doorbell makes to reach the other end, each of which follows the other end through at most
+/// 1,024 lanes. The other end sleeps until the doorbell, and the program may make no further call on this end.
+const FOLLOWS: usize = 16;
 
 /// The upper half of [`PipeEndShared::aborts_with`] once a reason was set.
 const HAS_REASON: u64 = 1 << 32;
@@ -103,8 +108,8 @@ pub(crate) struct Sleeper {
 pub(crate) struct PipeCore {
     pub(crate) channel: Channel,
     pub(crate) memory: PipeMemory,
-    /// Whether a doorbell (an empty message that wakes the other side) is still due: the doorbell could not be sent,
-    /// because this process lacked a resource to follow the other end to another process.
+    /// Whether a doorbell (an empty message that wakes the other side) is still due: this process lacked a resource to
+    /// follow the other end to another process, or the other end had moved too often for [`FOLLOWS`] attempts.
     owes: AtomicBool,
 }
 
@@ -119,8 +124,8 @@ impl PipeCore {
         Self { channel, memory, owes: AtomicBool::new(false) }
     }
 
-    /// Sends a doorbell (an empty message) to the other side, which sleeps according to its sleep word. If a resource
-    /// is lacking for the doorbell, the next call on this end tries again, by [`make_up`](Self::make_up).
+    /// Sends a doorbell (an empty message) to the other side, which sleeps according to its sleep word. If the doorbell
+    /// cannot be sent now, the next call on this end tries again, by [`make_up`](Self::make_up).
     #[cold]
     pub(crate) fn notify(&self) {
         let _ = self.try_ring();
@@ -128,21 +133,34 @@ impl PipeCore {
 
     fn try_ring(&self) -> Result<(), Error> {
         fault::point("before a doorbell");
-        match self.channel.try_send(b"") {
-            Err(SendError { error, .. }) if error.passes() => {
-                self.owes.store(true, Ordering::Relaxed);
-                Err(error)
-            }
-            // If there is no room, enough doorbells are in flight; if the other end is closed, other calls report it.
-            _ => {
-                self.owes.store(false, Ordering::Relaxed);
-                Ok(())
+        let mut unsent = Error::WouldBlock;
+        for _ in 0..FOLLOWS {
+            blocked_on::forget();
+            match self.channel.try_send(b"") {
+                Err(SendError { error, .. }) if error.passes() => {
+                    unsent = error;
+                    break;
+                }
+                // Nothing blocked the attempt: it has only followed the other end through as many lanes as one attempt
+                // may. The next attempt continues from there.
+                Err(SendError { error: Error::WouldBlock, .. }) if blocked_on::take().is_none() => {}
+                // If there is no room, enough doorbells are in flight; if the other end is closed, other calls report
+                // it.
+                _ => {
+                    self.owes.store(false, Ordering::Relaxed);
+                    return Ok(());
+                }
             }
         }
+        self.owes.store(true, Ordering::Relaxed);
+        Err(unsent)
     }
 
-    /// Sends the doorbell that could not be sent before for lack of a resource; does nothing if no doorbell is due.
-    /// Fails, and keeps the doorbell due, if a resource is still lacking.
+    /// Sends the doorbell that could not be sent before; does nothing if no doorbell is due.
+    ///
+    /// # Errors
+    /// If the doorbell still cannot be sent, and so stays due: [`Error::WouldBlock`] if a further call continues to
+    /// follow the other end, or the temporary error of a lacking resource.
     #[inline]
     pub(crate) fn make_up(&self) -> Result<(), Error> {
         if self.owes.load(Ordering::Relaxed) { self.try_ring() } else { Ok(()) }

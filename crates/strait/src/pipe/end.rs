@@ -149,8 +149,15 @@ impl PipeCore {
                 error => Err(error),
             };
         }
+        let interruption = self.channel.end.interruption();
         // An unsent doorbell goes first, or both sides would sleep.
-        self.make_up()?;
+        while let Err(error) = self.make_up() {
+            match error {
+                Error::WouldBlock if deadline.has_passed() => return Err(Error::TimedOut),
+                Error::WouldBlock => interruption.check()?,
+                error => return Err(error),
+            }
+        }
         self.publish_cpu::<S>(sleeper);
         let mut outcome = None;
         let mut looked = || match ready() {
@@ -160,7 +167,6 @@ impl PipeCore {
                 true
             }
         };
-        let interruption = self.channel.end.interruption();
         let options = &self.channel.end.options;
         let cpu = S::cpus(&self.memory).1;
         if waiter::spin(cpu, options.wait, options.spin, deadline, interruption, &mut looked) {
