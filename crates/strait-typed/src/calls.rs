@@ -13,6 +13,7 @@ use crate::codec::{Codec, DecodeOwned, Encode, Malformed};
 use crate::core::{decode, encode};
 use crate::error::{RecvError, SchemaMismatch, SendError, TYPES_DIFFER};
 use crate::hello::Hello;
+use crate::limits::FIRST_MESSAGES;
 use crate::output::Output;
 use crate::scratch::{self, Outbound};
 
@@ -266,10 +267,15 @@ impl<Q: Send + 'static, A, C: DecodeOwned<Q> + Codec<A>> TypedCalls<Q, A, C> {
     /// [`strait::call::CallError::NotAnswered`], and the next request can be taken.
     pub fn next_request(&self, deadline: impl Into<Deadline>) -> Result<TypedRequest<Q, A, C>, RecvError> {
         let deadline = deadline.into();
+        let mut taken = 0;
         loop {
             let request = self.end.next_request(deadline)?;
             if let Some(request) = self.core.request_of(self.end.channel(), request, deadline)? {
                 return Ok(request);
+            }
+            taken += 1;
+            if taken > FIRST_MESSAGES {
+                deadline.check()?;
             }
         }
     }

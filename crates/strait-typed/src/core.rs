@@ -14,6 +14,7 @@ use crate::codec::{Codec, Decode, Encode, Malformed};
 use crate::error::{GivenError, RecvError, SchemaMismatch, SendError, TYPES_DIFFER};
 use crate::given::Given;
 use crate::hello::Hello;
+use crate::limits::FIRST_MESSAGES;
 use crate::output::Output;
 use crate::scratch::{self, Decoding, Encoding, Lent, Outbound};
 
@@ -91,24 +92,30 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
     }
 
     /// Receives the next message that is not the peer's first one: calls `receive`, which receives into `message` or
-    /// returns a view of a long message. `is_given` says whether a message is a value that was given, and is taken as
-    /// such.
+    /// returns a view of a long message, and waits until `deadline`. `is_given` says whether a message is a value that
+    /// was given, and is taken as such.
     #[inline]
     fn next<'a>(
         &self,
         channel: &'a Channel,
         message: &mut Message,
+        deadline: Deadline,
         mut receive: impl FnMut(&mut Message) -> Result<Option<InPlace<'a>>, strait::Error>,
         is_given: fn(&Message) -> bool,
     ) -> Result<Option<InPlace<'a>>, RecvError> {
         if self.met.load(Ordering::Acquire) {
             let mut view = receive(message)?;
+            let mut taken = 0;
             // If the peer's end moved from a process without types to a process with types, the new process sends a
             // first message again.
             while <C as Codec<R>>::SELF_DESCRIBING
                 && let Some(theirs) = first_message(&mut view, message, is_given)?
             {
                 self.compare(channel, &theirs)?;
+                taken += 1;
+                if taken > FIRST_MESSAGES {
+                    deadline.check()?;
+                }
                 view = receive(message)?;
             }
             return Ok(view);
@@ -254,7 +261,7 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
             }
             return take_received::<R, C>(received.map_err(RecvError::Channel), lent);
         }
-        let received = self.next(channel, lent.message(), receive, Message::is_value::<Given<R>>);
+        let received = self.next(channel, lent.message(), deadline, receive, Message::is_value::<Given<R>>);
         take_received::<R, C>(received, lent)
     }
 
@@ -266,7 +273,7 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
         deadline: Deadline,
     ) -> Result<Vec<UnclaimedHandle>, RecvError> {
         let receive = |message: &mut Message| channel.recv_message(message, deadline).map(|()| None);
-        self.next(channel, message, receive, |_| false)?;
+        self.next(channel, message, deadline, receive, |_| false)?;
         Ok(message.take_unclaimed()?)
     }
 }

@@ -21,6 +21,8 @@
 //! ```
 
 use std::fmt;
+use std::future::poll_fn;
+use std::task::Poll;
 
 use strait::task::{AsyncCallEnd, AsyncChannel, Reactor};
 use strait::{Deadline, Outgoing};
@@ -207,6 +209,22 @@ impl<Q: Send + 'static, A, C: DecodeOwned<Q> + Codec<Q> + Codec<A>> AsyncTypedCa
             if let Some(request) = self.core.request_of(channel, request, Deadline::NOW)? {
                 return Ok(request);
             }
+            // A peer may ask for the types without end.
+            yield_now().await;
         }
     }
+}
+
+/// Lets other tasks run before this task goes on.
+async fn yield_now() {
+    let mut has_yielded = false;
+    poll_fn(|context| {
+        if has_yielded {
+            return Poll::Ready(());
+        }
+        has_yielded = true;
+        context.waker().wake_by_ref();
+        Poll::Pending
+    })
+    .await;
 }

@@ -1,5 +1,7 @@
 //! Typed calls in tasks: values and files go both ways, differing types are told, and the end of a reactor is an error.
 
+mod common;
+
 use std::fs::File;
 use std::io::{Read, Seek, Write};
 use std::sync::Arc;
@@ -8,8 +10,8 @@ use std::time::Duration;
 use strait::call::CallEnd;
 use strait::{Channel, Deadline, Error};
 use strait_tokio::Reactor;
-use strait_typed::task::AsyncTypedCalls;
-use strait_typed::{CallError, Checked, Fd, RecvError, TypedCalls};
+use strait_typed::task::{AsyncTyped, AsyncTypedCalls};
+use strait_typed::{CallError, Checked, Fd, Json, RecvError, Typed, TypedCalls};
 use tokio::time::timeout;
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -90,6 +92,52 @@ async fn ends_of_different_types_are_told_apart() {
     let failed = timeout(DEADLINE, client.call(&1)).await.unwrap();
     assert!(matches!(failed, Err(CallError::Untyped)), "{failed:?}");
     serving.join().unwrap().unwrap();
+}
+
+#[tokio::test]
+async fn other_tasks_run_while_the_peer_asks_for_the_types_again_and_again() {
+    let reactor = Reactor::new().unwrap();
+    let (one, other) = Channel::pair().unwrap();
+    let (raw, server) = (CallEnd::over(one), TypedCalls::<u32, u32>::over(other));
+    let server = AsyncTypedCalls::new(server, &reactor).unwrap();
+    let question = common::question();
+    let _asked: Vec<_> = (0..100).map(|_| raw.begin_call(&question, Deadline::NOW).unwrap()).collect();
+    let answered = || raw.channel().status().unwrap().messages;
+    let first_answered = async {
+        while answered() == 0 {
+            tokio::task::yield_now().await;
+        }
+        answered()
+    };
+    let answers = tokio::select! {
+        next = server.next_request() => panic!("{next:?}"),
+        answers = timeout(DEADLINE, first_answered) => answers.unwrap(),
+    };
+    assert!(answers < 100, "the task answers all questions before another task runs");
+    let _call = raw.begin_call(&[7], Deadline::NOW).unwrap();
+    assert_eq!(timeout(DEADLINE, server.next_request()).await.unwrap().unwrap().take(), 7);
+}
+
+#[tokio::test]
+async fn other_tasks_run_while_the_peer_repeats_its_first_message_and_the_value_behind_arrives() {
+    let (one, other) = Channel::pair().unwrap();
+    Typed::<u32, u32, Json>::over(one).send(&1).unwrap();
+    let first = other.recv().unwrap();
+    let reactor = Reactor::new().unwrap();
+    let (near, far) = Typed::<u32, u32, Json>::pair().unwrap();
+    let far = AsyncTyped::new(far, &reactor).unwrap();
+    near.send(&1).unwrap();
+    assert_eq!(timeout(DEADLINE, far.recv()).await.unwrap().unwrap(), 1);
+    for _ in 0..3000 {
+        near.channel().try_send(first.bytes()).unwrap();
+    }
+    near.try_send(&2).unwrap();
+    tokio::select! {
+        biased;
+        received = far.recv() => panic!("{received:?}"),
+        () = std::future::ready(()) => {}
+    }
+    assert_eq!(timeout(DEADLINE, far.recv()).await.unwrap().unwrap(), 2);
 }
 
 #[tokio::test]

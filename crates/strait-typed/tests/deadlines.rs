@@ -6,10 +6,10 @@ use std::sync::Mutex;
 use std::sync::mpsc::channel;
 use std::time::{Duration, Instant};
 
-use common::LIMIT;
-use strait::call::CallEnd;
+use common::{LIMIT, question};
+use strait::call::{CallEnd, CallOptions};
 use strait::{Channel, Deadline, Options};
-use strait_typed::{CallError, SendError, Typed, TypedCalls};
+use strait_typed::{CallError, Json, SendError, Typed, TypedCalls};
 
 /// The time after which a thread that has not returned counts as hanging. The deadlines of the tests are shorter.
 const HANGS: Duration = Duration::from_secs(20);
@@ -99,6 +99,46 @@ fn a_send_ends_at_its_deadline_while_another_thread_awaits_room_for_the_types() 
     });
     near.send_by(&4, LIMIT).unwrap();
     assert_eq!((far.recv_by(LIMIT).unwrap(), far.recv_by(LIMIT).unwrap()), (1, 4));
+}
+
+/// Returns the number of first messages in the two tests below: more than one call takes after its deadline.
+const MANY: usize = 3000;
+
+/// Shows that a receive looks at its deadline although the peer repeats its first message.
+#[test]
+fn a_receive_ends_at_its_deadline_while_the_peer_repeats_its_first_message() {
+    let (one, other) = Channel::pair().unwrap();
+    Typed::<u32, u32, Json>::over(one).send(&1).unwrap();
+    let first = other.recv().unwrap();
+    let (near, far) = Typed::<u32, u32, Json>::pair().unwrap();
+    near.send(&1).unwrap();
+    assert_eq!(far.recv_by(LIMIT).unwrap(), 1);
+    for _ in 0..MANY {
+        near.channel().try_send(first.bytes()).unwrap();
+    }
+    near.try_send(&2).unwrap();
+    let would_block = strait_typed::RecvError::Channel(strait::Error::WouldBlock);
+    assert_eq!(far.try_recv(), Err(would_block));
+    assert!(far.channel().status().unwrap().messages > 1, "the receive has taken all messages");
+    // Without a deadline, the receive waits for the value.
+    assert_eq!(far.recv().unwrap(), 2);
+}
+
+/// Shows that a server looks at its deadline although the peer asks for the types again and again.
+#[test]
+fn a_server_ends_at_its_deadline_while_the_peer_asks_for_the_types() {
+    let (one, other) = Channel::pair().unwrap();
+    let options = CallOptions::new().calls(2 * MANY).requests(2 * MANY);
+    let (raw, server) = (options.over(one), TypedCalls::<u32, u32>::from_end(options.over(other)));
+    let question = question();
+    let ask = |_: usize| raw.begin_call(&question, Deadline::NOW).unwrap();
+    let _asked: Vec<_> = (0..MANY).map(ask).collect();
+    let would_block = strait_typed::RecvError::Channel(strait::Error::WouldBlock);
+    assert_eq!(server.next_request(Deadline::NOW).map(drop), Err(would_block));
+    let answered = raw.channel().status().unwrap().messages;
+    assert!(answered > 0 && answered < MANY as u64, "{answered} answers");
+    let _call = raw.begin_call(&[7], Deadline::NOW).unwrap();
+    assert_eq!(server.next_request(Deadline::NEVER).unwrap().take(), 7);
 }
 
 /// Shows that an end sends its types once, although several threads begin to send at once and wait for room.

@@ -2,6 +2,8 @@
 
 use std::time::{Duration, Instant};
 
+use crate::error::Error;
+
 /// How long a call may block. Every blocking call takes a deadline; a [`Duration`] from now or an [`Instant`] converts
 /// into a deadline.
 ///
@@ -48,6 +50,18 @@ impl Deadline {
             Until::Now => true,
             Until::Never => false,
             Until::At(at) => Instant::now() >= at,
+        }
+    }
+
+    /// Checks that the deadline has not passed.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] for [`Deadline::NOW`]; [`Error::TimedOut`] if the deadline has passed.
+    #[doc(hidden)]
+    pub fn check(self) -> Result<(), Error> {
+        match self.has_passed() {
+            false => Ok(()),
+            true => Err(if self.is_now() { Error::WouldBlock } else { Error::TimedOut }),
         }
     }
 

@@ -151,6 +151,16 @@ pub(crate) fn open_files(path: &str) -> usize {
     links.filter(|link| link.to_str() == Some(path)).count()
 }
 
+/// Returns the request by which typed calls of numbers ask for the types.
+pub(crate) fn question() -> Vec<u8> {
+    let (one, other) = strait::Channel::pair().unwrap();
+    let (client, raw) = (strait_typed::TypedCalls::<u32, u32>::over(one), strait::call::CallEnd::over(other));
+    std::thread::scope(|scope| {
+        scope.spawn(|| client.call(&1, LIMIT));
+        raw.next_request(LIMIT).unwrap().bytes().to_vec()
+    })
+}
+
 /// A path unique to a test, for a file deleted when this object is dropped.
 pub(crate) struct Scratch(pub(crate) PathBuf);
 

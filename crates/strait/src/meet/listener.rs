@@ -487,8 +487,8 @@ impl ListenerState {
             if turn.shared.is_closed {
                 return Err(Error::PeerClosed);
             }
-            if looked && deadline.has_passed() {
-                return Err(if deadline.is_now() { Error::WouldBlock } else { Error::TimedOut });
+            if looked {
+                deadline.check()?;
             }
             if !deadline.is_now() {
                 signals::check()?;
