@@ -111,6 +111,56 @@ fn children(parent: u32) -> Vec<(u32, String)> {
     numbers.filter(is_child).map(what).collect()
 }
 
+/// Makes a program for `strait bench peers` from a shell script, which gets the command line without the name of the
+/// program.
+fn peer(directory: &Path, name: &str, script: &str) {
+    use std::os::unix::fs::PermissionsExt;
+    let describe = r#"[ "$1" = describe ] && echo '{"title":"T","default":"d","tuned":null}' && exit"#;
+    let path = directory.join(format!("peer-{name}"));
+    std::fs::write(&path, format!("#!/bin/sh\n{describe}\n{script}\n")).unwrap();
+    std::fs::set_permissions(&path, std::fs::Permissions::from_mode(0o700)).unwrap();
+}
+
+#[test]
+fn the_load_of_the_placement_busy_ends_with_the_program() {
+    let directory = tempfile::tempdir().unwrap();
+    peer(directory.path(), "strait", "exec sleep 20");
+    let words =
+        ["bench", "peers", "--placements", "busy", "--rows", "round-trip:64", "--forms", "default", "--programs"];
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_strait"))
+        .args(words)
+        .arg(directory.path())
+        .stdin(Stdio::null())
+        .stdout(Stdio::null())
+        .stderr(Stdio::null())
+        .spawn()
+        .unwrap();
+    let deadline = Instant::now() + Duration::from_secs(60);
+    let processors = std::thread::available_parallelism().unwrap().get();
+    let is_load = |child: &(u32, String)| child.1.contains("while");
+    let load = loop {
+        let load: Vec<u32> = children(bench.id()).iter().filter(|child| is_load(child)).map(|child| child.0).collect();
+        if load.len() >= processors || Instant::now() > deadline {
+            break load;
+        }
+        std::thread::yield_now();
+    };
+    bench.kill().unwrap();
+    bench.wait().unwrap();
+    let runs = |process: &u32| {
+        std::fs::read(format!("/proc/{process}/cmdline")).is_ok_and(|words| words.starts_with(b"sh\0-c\0while"))
+    };
+    while load.iter().any(runs) && Instant::now() < deadline {
+        std::thread::sleep(Duration::from_millis(1));
+    }
+    let left: Vec<&u32> = load.iter().filter(|process| runs(process)).collect();
+    for process in &left {
+        let process = rustix::process::Pid::from_raw(**process as i32).unwrap();
+        rustix::process::kill_process(process, rustix::process::Signal::KILL).unwrap();
+    }
+    assert!(load.len() >= processors && left.is_empty(), "{load:?} of {processors} started, {left:?} go on");
+}
+
 #[test]
 #[cfg_attr(not(feature = "suites"), ignore = "needs mechanisms of the feature `suites`")]
 fn nothing_is_left_behind_when_processes_are_killed() {

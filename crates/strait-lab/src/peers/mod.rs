@@ -13,9 +13,13 @@ mod row;
 pub mod summary;
 pub mod tables;
 
+use std::io;
+use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::time::{Instant, SystemTime, UNIX_EPOCH};
+
+use rustix::process::{Pid, Signal, getpid, getppid, set_parent_process_death_signal};
 
 pub use program::Program;
 pub use results::{Figure, PeerResults, Run};
@@ -148,19 +152,31 @@ fn distance(two: Placement) -> Result<f64> {
     })
 }
 
-/// Processes that keep all processors busy. Dropping this value kills the processes.
+/// Processes that keep all processors busy. The processes are killed when this value is dropped, and when the thread
+/// that started them ends.
 #[derive(Debug)]
 struct Burners(Vec<Child>);
 
 impl Burners {
     fn start() -> Result<Self> {
         let mut burners = Self(Vec::new());
+        let parent = getpid();
         for _ in 0..Machine::processors() {
-            let child = Command::new("sh").args(["-c", "while :; do :; done"]).stdin(Stdio::null()).spawn();
-            burners.0.push(child.doing("starting a process that computes without end")?);
+            let mut command = Command::new("sh");
+            // An interrupt at the terminal goes to the process of the suite, which completes the current run.
+            command.args(["-c", "while :; do :; done"]).stdin(Stdio::null()).process_group(0);
+            // SAFETY: the closure only makes two system calls, which is safe after `fork`.
+            unsafe { command.pre_exec(move || end_with(parent)) };
+            burners.0.push(command.spawn().doing("starting a process that computes without end")?);
         }
         Ok(burners)
     }
+}
+
+/// Makes the kernel kill this process when its parent ends. Fails if `parent` is no longer the parent.
+fn end_with(parent: Pid) -> io::Result<()> {
+    set_parent_process_death_signal(Some(Signal::KILL))?;
+    if getppid() == Some(parent) { Ok(()) } else { Err(io::ErrorKind::NotFound.into()) }
 }
 
 impl Drop for Burners {
