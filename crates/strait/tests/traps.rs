@@ -71,6 +71,17 @@ fn tell(hub: &Channel, what: &str) {
     assert_eq!(hub.recv_by(DEADLINE).unwrap().bytes(), b"done");
 }
 
+/// Shows that a trap on an end that is moved into other memory springs.
+#[test]
+fn a_trap_on_an_end_that_is_rehomed_springs() {
+    let (a, b) = Channel::pair().unwrap();
+    let status = springs_after(&b, Conditions::new().messages(1), || {
+        b.rehome(DEADLINE).unwrap();
+        a.send(b"hello").unwrap();
+    });
+    assert_eq!(status.messages, 1);
+}
+
 /// Returns a handler that records the reason of each call, and the receiver of the records.
 fn note() -> (impl FnOnce(Sprung) + Send + 'static, mpsc::Receiver<Sprung>) {
     let (tell, told) = mpsc::channel();

@@ -248,8 +248,8 @@ impl End {
     }
 
     /// Notifies the wait set of this end after a thread has released a lock that was [marked
-    /// blocking](Guard::mark_blocking). That thread may have overwritten the sleep words in which the wait set had
-    /// armed the end, and has kept the wait set from polling.
+    /// blocking](Guard::mark_blocking), or has moved this end. That thread may have overwritten or left the sleep words
+    /// in which the wait set had armed the end, and has kept the wait set from polling.
     #[inline]
     pub(crate) fn after_blocking(&self) {
         fence(Ordering::SeqCst);

@@ -42,6 +42,42 @@ fn writable_once_there_is_room_again() {
     }
 }
 
+/// Shows that a wait set goes on reporting a member that is moved into other memory: messages, and room.
+#[test]
+fn a_member_that_is_rehomed_is_reported() {
+    let (_actor, hub) = spawn("hub");
+    let (theirs, within) = Channel::pair().unwrap();
+    let [across] = channels(&hub, 1).try_into().unwrap();
+    let set = WaitSet::new().unwrap();
+    for mode in [Mode::Level, Mode::OneShot] {
+        for ours in [&within, &across] {
+            let is_within = std::ptr::eq(ours, &within);
+            set.add(ours, 7, Interest::Readable, mode).unwrap();
+            assert_eq!(ready(&set, Deadline::NOW), []);
+            ours.rehome(DEADLINE).unwrap();
+            if is_within {
+                theirs.send(b"hello").unwrap()
+            } else {
+                tell(&hub, "say 0 hello")
+            }
+            assert_eq!(ready(&set, DEADLINE), [7]);
+            ours.try_recv().unwrap();
+            fill(ours);
+            set.await_room(ours, 7).unwrap();
+            assert_eq!(ready(&set, Deadline::NOW), []);
+            ours.rehome(DEADLINE).unwrap();
+            if is_within {
+                while theirs.try_recv().is_ok() {}
+            } else {
+                tell(&hub, "drain 0")
+            }
+            assert_eq!(ready(&set, DEADLINE), [7]);
+            ours.try_send(b"small").unwrap();
+            set.remove(ours).unwrap();
+        }
+    }
+}
+
 /// Shows that a single registration reports readable and writable.
 #[test]
 fn both_directions_at_once() {

@@ -229,6 +229,13 @@ impl End {
     /// Waits until `deadline` while the move is not possible.
     pub(in crate::channel) fn rehome(&self, deadline: Deadline) -> Result<(), Error> {
         self.born.check()?;
+        let rehomed = self.rehome_by(deadline);
+        // The end is not armed in its new lane. An end that failed to move may be in another lane, too.
+        self.after_blocking();
+        rehomed
+    }
+
+    fn rehome_by(&self, deadline: Deadline) -> Result<(), Error> {
         let mut backoff = PollBackoff::default();
         loop {
             blocked_on::forget();
