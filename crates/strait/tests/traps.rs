@@ -71,6 +71,18 @@ fn tell(hub: &Channel, what: &str) {
     assert_eq!(hub.recv_by(DEADLINE).unwrap().bytes(), b"done");
 }
 
+/// Shows that a trap on the next message and on room springs at the next message.
+#[test]
+fn a_trap_on_an_arrival_and_on_room_springs_at_either() {
+    let (a, b) = Options::new().ring_max(4096).pair().unwrap();
+    while b.try_send(b"full").is_ok() {}
+    let conditions = |arrived| Conditions::new().arrived(arrived).room();
+    let status = springs_after(&b, conditions(1), || a.send(b"hello").unwrap());
+    assert!(!status.has_room);
+    let status = springs_after(&b, conditions(2), || while a.try_recv().is_ok() {});
+    assert_eq!(status.arrived, 1);
+}
+
 /// Shows that a trap on an end that is moved into other memory springs.
 #[test]
 fn a_trap_on_an_end_that_is_rehomed_springs() {

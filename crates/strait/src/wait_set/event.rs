@@ -94,7 +94,8 @@ impl Conditions {
     /// Returns the interest with which a wait set must watch an end to notice when the conditions are met: readable,
     /// writable or both.
     pub(crate) fn interest(&self) -> Interest {
-        let receiving = self.messages.is_some() || self.bytes.is_some() || self.peer_closed || self.all_read;
+        let counts = self.messages.is_some() || self.bytes.is_some() || self.arrived.is_some();
+        let receiving = counts || self.peer_closed || self.all_read;
         match (receiving, self.room) {
             (true, true) => Interest::Both,
             (false, true) => Interest::Writable,
