@@ -21,7 +21,8 @@
 //! possible: the last pump may be dropped.
 //!
 //! A dispatcher that receives from one channel alone waits on that channel, as a plain receive does. Meanwhile the
-//! channel is disarmed in the wait set.
+//! channel is disarmed in the wait set. While the waits on the channel are interrupted, the dispatcher waits in the
+//! wait set instead.
 //!
 //! A pump stops receiving from a channel whose queue is full until the dispatcher has taken half of the queue. Then
 //! messages fill the ring and the sender waits, as without the hop.
@@ -511,7 +512,17 @@ impl Dispatcher {
             match source {
                 Source::Channel(key, channel) => {
                     drop(state);
-                    return self.receive_from(key, channel, deadline);
+                    match self.receive_from(key, channel.clone(), deadline) {
+                        // The waits of a wait set are not interrupted, so the dispatcher waits in its set.
+                        Err(Error::Interrupted) if !deadline.has_passed() => {
+                            unpoisoned(&self.shared.state).direct = None;
+                            self.arm(Some(channel));
+                            self.wait(deadline)?;
+                            state = unpoisoned(&self.shared.state);
+                        }
+                        Err(Error::Interrupted) => return Ok(None),
+                        received => return received,
+                    }
                 }
                 Source::Set if thoroughly || !deadline.has_passed() || state.failed().is_some() => {
                     let until = match state.failed() {
@@ -540,12 +551,14 @@ impl Dispatcher {
     /// Waits for the next message of `channel`, the dispatcher's only channel, which has the key `key` and an empty
     /// queue. Returns the handler call for the message or for the end of the channel; `None` if the deadline has
     /// passed. Fails with a temporary error if the message cannot be received now; the message then stays in the
-    /// channel.
+    /// channel. Fails with [`Error::Interrupted`] while another thread interrupts the waits on the channel.
     fn receive_from(&self, key: u64, channel: Arc<Channel>, deadline: Deadline) -> Result<Option<Next>, Error> {
         let next = match channel.recv_by(deadline) {
             Ok(message) => Dispatched::Message(message),
             Err(Error::WouldBlock | Error::TimedOut) => return Ok(None),
-            Err(error) if error.passes() || error == Error::Signalled => return Err(error),
+            Err(error) if error.passes() || [Error::Signalled, Error::Interrupted].contains(&error) => {
+                return Err(error);
+            }
             Err(error) => Dispatched::Ended(error),
         };
         let mut state = unpoisoned(&self.shared.state);

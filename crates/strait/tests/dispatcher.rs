@@ -7,7 +7,7 @@ use std::cell::RefCell;
 use std::rc::Rc;
 use std::time::{Duration, Instant};
 
-use common::{DEADLINE, finish, parent, spawn};
+use common::{DEADLINE, Watched, finish, parent, spawn};
 use strait::quota::{Limits, Resource, set_limits};
 use strait::region::Region;
 use strait::wait::{Dispatched, Dispatcher};
@@ -496,4 +496,41 @@ fn who_is_over_a_limit_is_told_of_and_holds_up_nobody() {
         assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"received");
     }
     finish(actor);
+}
+
+/// Shows that the only channel of a dispatcher stays open when its waits are interrupted, and that the dispatcher
+/// handles its messages meanwhile and afterwards.
+#[test]
+fn an_interruption_does_not_end_the_only_channel() {
+    let (theirs, ours) = Channel::pair().unwrap();
+    let interrupter = ours.interrupter();
+    let watched = Watched::new();
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            let dispatcher = Dispatcher::new().unwrap();
+            let handler = |channel: &Channel, dispatched| match dispatched {
+                Dispatched::Message(message) => channel.send(message.bytes()).unwrap(),
+                Dispatched::Ended(error) => panic!("the channel has ended: {error}"),
+            };
+            dispatcher.serve(ours, 0, handler).unwrap();
+            watched.enter();
+            let mut handled = 0;
+            while handled < 3 {
+                handled += dispatcher.dispatch(DEADLINE).unwrap();
+            }
+            assert_eq!(dispatcher.dispatch(Duration::from_millis(1)), Ok(0));
+        });
+        watched.wait_until_blocked();
+        let echo = |text: &str| {
+            theirs.send(text).unwrap();
+            assert_eq!(theirs.recv_by(DEADLINE).unwrap().bytes(), text.as_bytes());
+        };
+        interrupter.interrupt();
+        echo("interrupted");
+        interrupter.resume();
+        echo("resumed");
+        interrupter.interrupt();
+        echo("interrupted again");
+    });
+    assert_eq!(theirs.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
 }
