@@ -39,19 +39,21 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
             Ok(ExitCode::SUCCESS)
         }
         Some(What::Floors(asked)) => {
-            let (suite, broken) = floors::run(asked.repetitions.into(), asked.only.as_deref(), cpus(&asked.cpus)?);
-            judged(&suite, None, broken, asked.json)
+            let (suite, broken) =
+                floors::run(asked.rows.repetitions.into(), asked.rows.only.as_deref(), cpus(&asked.cpus)?);
+            judged(&suite, None, broken, asked.rows.json)
         }
         Some(What::Ends(asked)) => {
-            let scale = if asked.quick { ends::Scale::QUICK } else { ends::Scale::FULL };
-            let (suite, broken) = ends::run(asked.repetitions.into(), asked.only.as_deref(), cpus(&asked.cpus)?, scale);
-            judged(&suite, Some(ends::HOW), broken, asked.json)
+            let scale = if asked.rows.quick { ends::Scale::QUICK } else { ends::Scale::FULL };
+            let (suite, broken) =
+                ends::run(asked.rows.repetitions.into(), asked.rows.only.as_deref(), cpus(&asked.cpus)?, scale);
+            judged(&suite, Some(ends::HOW), broken, asked.rows.json)
         }
         Some(What::Toolbox(asked)) => {
-            let scale = if asked.quick { toolbox::Scale::QUICK } else { toolbox::Scale::FULL };
+            let scale = if asked.rows.quick { toolbox::Scale::QUICK } else { toolbox::Scale::FULL };
             let (suite, broken) =
-                toolbox::run(asked.repetitions.into(), asked.only.as_deref(), cpus(&asked.cpus)?, scale);
-            judged(&suite, Some(toolbox::HOW), broken, asked.json)
+                toolbox::run(asked.rows.repetitions.into(), asked.rows.only.as_deref(), cpus(&asked.cpus)?, scale);
+            judged(&suite, Some(toolbox::HOW), broken, asked.rows.json)
         }
         Some(What::Scale(asked)) => {
             let most = if asked.quick { scale::Most::QUICK } else { scale::Most::FULL };
@@ -59,10 +61,10 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
             judged(&suite, Some(scale::HOW), broken, asked.json)
         }
         Some(What::Fairness(asked)) => {
-            let trips = if asked.quick { 20 } else { 2000 };
+            let trips = if asked.rows.quick { 20 } else { 2000 };
             let (suite, broken) =
-                fairness::run(asked.repetitions.into(), asked.only.as_deref(), cpus(&asked.cpus)?, trips);
-            judged(&suite, Some(fairness::HOW), broken, asked.json)
+                fairness::run(asked.rows.repetitions.into(), asked.rows.only.as_deref(), cpus(&asked.cpus)?, trips);
+            judged(&suite, Some(fairness::HOW), broken, asked.rows.json)
         }
         Some(What::Peers(asked)) => peers(&asked),
     }

@@ -142,8 +142,9 @@ pub(crate) struct Bench {
 /// Options to measure one mechanism by a number of ping-pongs. The option names are usual in such benchmarks.
 #[derive(Clone, Debug, Args)]
 pub(crate) struct One {
-    /// Measure one mechanism by ping-pongs, instead of a suite
-    #[arg(short, long, value_parser = mechanism)]
+    /// Measure one mechanism by ping-pongs, instead of a suite; only with -m and -i (`strait bench table` measures
+    /// mechanisms with every option)
+    #[arg(short, long, value_parser = mechanism, conflicts_with_all = ["How", "suite", "whole"])]
     pub(crate) name: Option<Mechanism>,
     /// Message size in bytes
     #[arg(short, long, default_value = "64", value_parser = size, requires = "name")]
@@ -191,7 +192,7 @@ pub(crate) enum What {
     /// Measure objects built on channels: dispatchers, calls, data pipes, async tasks, forwarding
     Toolbox(Bars),
     /// Measure the cost of a further channel, client or wait-set member, at 10 to 100,000 of each
-    Scale(Bars),
+    Scale(Rows),
     /// Measure how long a quiet channel waits beside busy channels on its own link, and on another link
     Fairness(Bars),
     /// Compare Strait with other libraries, each used as in the first example of its documentation
@@ -311,18 +312,25 @@ pub(crate) struct Combinations {
     pub(crate) count: Option<u64>,
 }
 
-/// Options of a suite with targets for its rows.
+/// Options of a suite with targets for its rows, on one or two CPUs.
 #[derive(Debug, Args)]
 pub(crate) struct Bars {
+    #[command(flatten)]
+    pub(crate) rows: Rows,
+    /// CPUs to use: one or two [default: the first two that are allowed]
+    #[arg(long, value_delimiter = ',')]
+    pub(crate) cpus: Vec<usize>,
+}
+
+/// Options of a suite with targets for its rows.
+#[derive(Debug, Args)]
+pub(crate) struct Rows {
     /// Number of repetitions of each row, each with new processes
     #[arg(long, default_value_t = 5, value_parser = clap::value_parser!(u16).range(1..))]
     pub(crate) repetitions: u16,
     /// Run only rows whose name contains FILTER
     #[arg(long, value_name = "FILTER")]
     pub(crate) only: Option<String>,
-    /// CPUs to use: one or two [default: the first two that are allowed]
-    #[arg(long, value_delimiter = ',')]
-    pub(crate) cpus: Vec<usize>,
     /// Print JSON instead of a table
     #[arg(long)]
     pub(crate) json: bool,
@@ -426,7 +434,7 @@ mod tests {
         let Some(What::Floors(floors)) = bench("strait bench floors --only stream --repetitions 7").what else {
             panic!("not the floors");
         };
-        assert_eq!((floors.repetitions, floors.only.as_deref()), (7, Some("stream")));
+        assert_eq!((floors.rows.repetitions, floors.rows.only.as_deref()), (7, Some("stream")));
     }
 
     #[test]
@@ -439,6 +447,19 @@ mod tests {
             "strait bench table --placements nowhere",
             "strait bench table --mechanisms carrier-pigeon",
             "strait bench everything",
+            "strait bench -n pipe -o a.json",
+            "strait bench -n pipe --json",
+            "strait bench -n pipe --share",
+            "strait bench -n pipe --cpus 0",
+            "strait bench -n pipe --repetitions 2",
+            "strait bench -n pipe --calls",
+            "strait bench -n pipe --budget 1",
+            "strait bench -n pipe --seed 1",
+            "strait bench -n pipe --only pipe",
+            "strait bench -n pipe --whole",
+            "strait bench -n pipe -v",
+            "strait bench mojo -n pipe",
+            "strait bench scale --cpus 0",
             "strait bench floors --repetitions 0",
             "strait bench peers --rows round-trip",
             "strait bench peers --placements nowhere",
