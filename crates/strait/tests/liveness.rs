@@ -5,7 +5,9 @@ mod common;
 use std::time::Duration;
 
 use common::{Actor, DEADLINE, Watched, spawn_with};
-use strait::wait::{Interest, Mode, WaitSet};
+use strait::call::CallEnd;
+use strait::pipe::DataPipe;
+use strait::wait::{Dispatched, Dispatcher, Interest, Mode, WaitSet};
 use strait::{Channel, Error, Options, Outgoing, Wait};
 
 #[test]
@@ -14,6 +16,7 @@ fn child() {
         ("survived", survived),
         ("survived unheard", survived_unheard),
         ("survived with two", survived_with_two),
+        ("killed", killed),
     ]);
 }
 
@@ -217,4 +220,100 @@ fn a_process_that_is_only_stopped_lives() {
     assert!(family.channel.peer().unwrap().unwrap().is_alive);
     // SAFETY: a plain system call.
     unsafe { libc::kill(pid, libc::SIGCONT) };
+}
+
+/// Receives three handles and keeps them until the process is killed. If the argument says so, a child of the process
+/// keeps copies of all its descriptors.
+fn killed(leaves_a_child: &str) {
+    let channel = common::parent();
+    let child = if leaves_a_child == "true" { leave_a_child() } else { 0 };
+    channel.send(&child.to_le_bytes()).unwrap();
+    let _handles = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap();
+    channel.send(b"all received").unwrap();
+    let _ = channel.recv();
+}
+
+/// A call with a deadline of a few milliseconds. Returns whether the call has noticed the death of the other process.
+type ShortCall<'a> = Box<dyn FnMut() -> bool + 'a>;
+
+/// Shows that calls with short deadlines, one after the other, notice the death of the other process, although no call
+/// sleeps on the socket.
+#[test]
+fn many_short_waits_notice_a_death() {
+    for leaves_a_child in ["false", "true"] {
+        // Each call has a process of its own: a death is noticed for all channels over the link.
+        let mut count = 1;
+        let mut number = 0;
+        while number < count {
+            count = short_waits_notice_a_death(number, leaves_a_child);
+            number += 1;
+        }
+    }
+}
+
+/// Makes the call with the number `number` again and again, until it has noticed the death of the other process.
+/// Returns the number of calls.
+fn short_waits_notice_a_death(number: usize, leaves_a_child: &str) -> usize {
+    const SHORT: Duration = Duration::from_millis(4);
+    let (mut actor, channel) = spawn_with("killed", leaves_a_child, &Options::new());
+    let child = i32::from_le_bytes(channel.recv_by(DEADLINE).unwrap().bytes().try_into().unwrap());
+    let (producer, consumer) = DataPipe::pair(4096).unwrap();
+    let (full, far_consumer) = DataPipe::pair(4096).unwrap();
+    let mut ends = Vec::new();
+    let mut far: Vec<strait::Handle> = vec![producer.into(), far_consumer.into()];
+    for _ in 0..4 {
+        let (mine, theirs) = Channel::pair().unwrap();
+        ends.push(mine);
+        far.push(theirs.into());
+    }
+    channel.send_by(Outgoing::new(b"").handles(far), DEADLINE).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"all received");
+    let [served, split, spinning, asked] = ends.try_into().unwrap();
+    let served = CallEnd::over(served);
+    let (_sender, mut receiver) = split.split();
+    let dispatcher = Dispatcher::new().unwrap();
+    let has_ended = std::sync::Arc::new(std::sync::atomic::AtomicBool::new(false));
+    let told = has_ended.clone();
+    let tell = move |_: &_, dispatched| {
+        if let Dispatched::Ended(_) = dispatched {
+            told.store(true, std::sync::atomic::Ordering::Relaxed);
+        }
+    };
+    dispatcher.serve(spinning, 1, tell).unwrap();
+    let is_closed = |error: Option<Error>| error == Some(Error::PeerClosed);
+    let calls: [(&str, ShortCall<'_>); 9] = [
+        ("recv_by", Box::new(|| is_closed(channel.recv_by(SHORT).err()))),
+        ("recv_into", Box::new(|| is_closed(channel.recv_into(&mut [0; 8], SHORT).err()))),
+        ("recv_in_place", Box::new(|| is_closed(channel.recv_in_place(SHORT).err()))),
+        ("Receiver::recv_by", Box::new(|| is_closed(receiver.recv_by(SHORT).err()))),
+        ("next_request", Box::new(|| is_closed(served.next_request(SHORT).err()))),
+        ("read_some", Box::new(|| is_closed(consumer.read_some(&mut [0; 8], SHORT).err()))),
+        ("write_whole", Box::new(|| is_closed(full.write_whole(&[0; 100], SHORT).err()))),
+        (
+            "dispatch",
+            Box::new(|| {
+                dispatcher.dispatch(SHORT).unwrap();
+                has_ended.load(std::sync::atomic::Ordering::Relaxed)
+            }),
+        ),
+        (
+            "status",
+            Box::new(|| {
+                std::thread::sleep(SHORT);
+                asked.status().unwrap().peer_closed
+            }),
+        ),
+    ];
+    actor.0.kill().unwrap();
+    actor.0.wait().unwrap();
+    let count = calls.len();
+    let (name, mut call) = calls.into_iter().nth(number).unwrap();
+    let begin = std::time::Instant::now();
+    while !call() {
+        assert!(begin.elapsed() < Duration::from_secs(20), "{name} does not notice the death");
+    }
+    if let Some(child) = rustix::process::Pid::from_raw(child) {
+        rustix::process::kill_process(child, rustix::process::Signal::KILL).unwrap();
+    }
+    count
 }

@@ -231,7 +231,10 @@ impl Waiter<'_> {
             return self.gone_or(Error::WouldBlock, ready);
         }
         let spun = match self.wait {
-            Wait::Spin => return self.spin_on(deadline, ready),
+            Wait::Spin => {
+                let waited = self.spin_on(deadline, &mut ready);
+                return self.look_at_the_end(waited, ready);
+            }
             Wait::Adaptive => spin_for(self.peer_cpu, self.spin, deadline, self.interruption, &mut ready),
             Wait::Block => false,
         };
@@ -239,7 +242,18 @@ impl Waiter<'_> {
             return Ok(());
         }
         before_sleep();
-        self.sleep(deadline, ready)
+        let waited = self.sleep(deadline, &mut ready);
+        self.look_at_the_end(waited, ready)
+    }
+
+    /// Asks the kernel about the peer at the deadline of a wait, if that is due, and returns how the wait ends:
+    /// `waited` unless the peer is dead. A program may make many short waits, in which no thread sleeps on the socket.
+    fn look_at_the_end(&self, waited: Result<(), Error>, ready: impl FnMut() -> bool) -> Result<(), Error> {
+        if waited != Err(Error::TimedOut) {
+            return waited;
+        }
+        self.link.probe_if_due();
+        self.gone_or(Error::TimedOut, ready)
     }
 
     /// Returns whether the peer last ran on another CPU than this thread; if so, both may run at once. Returns `false`

@@ -76,7 +76,8 @@ impl Channel {
     /// other end is closed. Receives nothing and does not block.
     ///
     /// Messages that an earlier call has counted are not counted again. So a call after each message costs the same,
-    /// however many messages are queued. Only the [values](crate::view::Value) in messages that were put back, or that
+    /// however many messages are queued. At most every 10 ms a call also asks the kernel whether the other process is
+    /// alive. Only the [values](crate::view::Value) in messages that were put back, or that
     /// moved with the end, are looked at one by one in each call, for [`Status::bytes`].
     ///
     /// # Errors
@@ -93,6 +94,7 @@ impl End {
         self.born.check()?;
         let queued = {
             let mut rx = self.rx.lock(Deadline::NOW)?;
+            rx.lane.current_link().probe_if_due();
             self.queued(&mut rx)?
         };
         let has_room = {
