@@ -112,6 +112,17 @@ struct Elements<'b, A> {
     counts: bool,
 }
 
+impl<A> Elements<'_, A> {
+    /// Returns `element`, after a count if it is there: the search for an element behind the last one costs nothing.
+    #[inline]
+    fn counted<T, E: de::Error>(&self, element: Option<T>) -> Result<Option<T>, E> {
+        if self.counts && element.is_some() {
+            self.limits.budget.count()?;
+        }
+        Ok(element)
+    }
+}
+
 macro_rules! pass_on {
     ($($method:ident)*) => {$(
         #[inline]
@@ -243,10 +254,8 @@ impl<'de, A: SeqAccess<'de>> SeqAccess<'de> for Elements<'_, A> {
 
     #[inline]
     fn next_element_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        if self.counts {
-            self.limits.budget.count()?;
-        }
-        self.access.next_element_seed(Bounded { inner: seed, limits: self.limits })
+        let element = self.access.next_element_seed(Bounded { inner: seed, limits: self.limits })?;
+        self.counted(element)
     }
 }
 
@@ -255,10 +264,8 @@ impl<'de, A: MapAccess<'de>> MapAccess<'de> for Elements<'_, A> {
 
     #[inline]
     fn next_key_seed<S: DeserializeSeed<'de>>(&mut self, seed: S) -> Result<Option<S::Value>, A::Error> {
-        if self.counts {
-            self.limits.budget.count()?;
-        }
-        self.access.next_key_seed(Bounded { inner: seed, limits: self.limits })
+        let key = self.access.next_key_seed(Bounded { inner: seed, limits: self.limits })?;
+        self.counted(key)
     }
 
     #[inline]

@@ -46,6 +46,31 @@ fn every_kind_of_field_round_trips_in_json() {
     round_trip::<Json>();
 }
 
+/// Shows that values of many short lists and maps, each element of one byte, are within the limits of all codecs.
+#[test]
+fn many_short_lists_and_maps_round_trip() {
+    fn check<C>()
+    where
+        C: Encode<Vec<Vec<bool>>> + DecodeOwned<Vec<Vec<bool>>> + Codec<()>,
+        C: Encode<Vec<HashMap<u8, u8>>> + DecodeOwned<Vec<HashMap<u8, u8>>>,
+    {
+        let lists = vec![vec![true; 10]; 2000];
+        let (near, far) = Typed::<Vec<Vec<bool>>, (), C>::pair().unwrap();
+        near.send(&lists).unwrap();
+        assert!(far.recv_by(LIMIT).unwrap() == lists);
+        let empty = vec![vec![]; 20_000];
+        near.send(&empty).unwrap();
+        assert!(far.recv_by(LIMIT).unwrap() == empty);
+        let maps = vec![HashMap::from([(1, 2)]); 5000];
+        let (near, far) = Typed::<Vec<HashMap<u8, u8>>, (), C>::pair().unwrap();
+        near.send(&maps).unwrap();
+        assert!(far.recv_by(LIMIT).unwrap() == maps);
+    }
+    check::<Postcard>();
+    check::<MsgPack>();
+    check::<Json>();
+}
+
 /// The shape's key is the key of another type, at both ends.
 impl Schema for Everything {
     const SCHEMA: &'static NamedType = <(u8, String)>::SCHEMA;
