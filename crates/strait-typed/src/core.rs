@@ -273,7 +273,11 @@ impl<S, R, C: Codec<S> + Codec<R>> Core<S, R, C> {
         deadline: Deadline,
     ) -> Result<Vec<UnclaimedHandle>, RecvError> {
         let receive = |message: &mut Message| channel.recv_message(message, deadline).map(|()| None);
-        self.next(channel, message, deadline, receive, |_| false)?;
+        if let Err(error) = self.next(channel, message, deadline, receive, |_| false) {
+            // A refused message is gone, also for the owner of `message`.
+            message.clear();
+            return Err(error);
+        }
         Ok(message.take_unclaimed()?)
     }
 }

@@ -130,7 +130,8 @@ fn drop_memory<T>(memory: Box<T>) {
     drop(memory);
 }
 
-/// The message of this thread, for the lifetime of this value. The owner must take the handles before the drop.
+/// The message of this thread, for the lifetime of this value. Dropping the value closes the handles still in the
+/// message.
 pub(crate) struct Lent(Option<Box<Message>>);
 
 impl Lent {
@@ -145,7 +146,7 @@ impl Lent {
         self.0.get_or_insert_default()
     }
 
-    /// Gives the message back, as dropping this value does. The compiler does not inline a drop.
+    /// Gives back a message of bytes alone, as dropping this value does. The compiler does not inline a drop.
     #[inline(always)]
     pub(crate) fn give_back(mut self) {
         self.put_back();
@@ -165,6 +166,9 @@ impl Lent {
 
 impl Drop for Lent {
     fn drop(&mut self) {
+        if !self.message().has_only_bytes() {
+            self.message().clear();
+        }
         self.put_back();
     }
 }

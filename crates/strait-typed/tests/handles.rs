@@ -12,7 +12,7 @@ use strait::pipe::DataPipe;
 use strait::region::Region;
 use strait::{Handle, Outgoing};
 use strait_typed::codec::{Json, MsgPack};
-use strait_typed::{End, Fd, RawEnd, Reader, RecvError, SendError, Shared, Typed, Writer};
+use strait_typed::{Encoded, End, Fd, RawEnd, Reader, RecvError, SendError, Shared, Typed, Writer};
 
 /// A request to the child: with each kind of handle, or to be killed.
 #[derive(Debug, Serialize, Deserialize)]
@@ -331,6 +331,31 @@ fn forged_indexes_kinds_and_counts_of_handles_are_errors_that_close_all() {
         file.wait_until_closed();
     }
     assert_eq!(forged(b"[1,0]", files(2)).unwrap().len(), 2);
+}
+
+#[test]
+fn the_handles_of_a_refused_first_message_are_closed() {
+    let (one, other) = strait::Channel::pair().unwrap();
+    Typed::<u64, (), MsgPack>::over(one).send(&1).unwrap();
+    let of_another_codec = other.recv().unwrap();
+    let untyped = |error: &RecvError| *error == RecvError::Untyped;
+    let mismatch = |error: &RecvError| matches!(error, RecvError::Schema(_));
+    let mut encoded = Encoded::new();
+    for (first, is_expected) in [(&b"no types"[..], untyped as fn(&_) -> _), (of_another_codec.bytes(), mismatch)] {
+        for into_encoded in [false, true] {
+            let (one, other) = strait::Channel::pair().unwrap();
+            let (x, y) = strait::Channel::pair().unwrap();
+            one.send(Outgoing::new(first).handle(x)).unwrap();
+            let far = Typed::<(), u32>::over(other);
+            let error = match into_encoded {
+                false => far.recv_by(LIMIT).unwrap_err(),
+                true => far.recv_encoded(&mut encoded, LIMIT).unwrap_err(),
+            };
+            assert!(is_expected(&error), "{error}");
+            assert_eq!(y.recv_by(LIMIT).unwrap_err(), strait::Error::PeerClosed);
+        }
+        assert_eq!(encoded.bytes(), b"");
+    }
 }
 
 #[test]
