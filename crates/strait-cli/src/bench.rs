@@ -38,33 +38,32 @@ pub(crate) fn run(bench: Bench) -> Result<ExitCode> {
             println!("{}", shapes::LISTING);
             Ok(ExitCode::SUCCESS)
         }
-        Some(What::Floors(asked)) => {
-            let (suite, broken) =
-                floors::run(asked.rows.repetitions.into(), asked.rows.only.as_deref(), cpus(&asked.cpus)?);
-            judged(&suite, None, broken, asked.rows.json)
+        Some(What::Floors(cli::Bars { rows, cpus: named })) => {
+            let cpus = cpus(&named)?;
+            judge(|| floors::run(rows.repetitions.into(), rows.only.as_deref(), cpus), None, rows.json)
         }
-        Some(What::Ends(asked)) => {
-            let scale = if asked.rows.quick { ends::Scale::QUICK } else { ends::Scale::FULL };
-            let (suite, broken) =
-                ends::run(asked.rows.repetitions.into(), asked.rows.only.as_deref(), cpus(&asked.cpus)?, scale);
-            judged(&suite, Some(ends::HOW), broken, asked.rows.json)
+        Some(What::Ends(cli::Bars { rows, cpus: named })) => {
+            let cpus = cpus(&named)?;
+            let scale = if rows.quick { ends::Scale::QUICK } else { ends::Scale::FULL };
+            let run = || ends::run(rows.repetitions.into(), rows.only.as_deref(), cpus, scale);
+            judge(run, Some(ends::HOW), rows.json)
         }
-        Some(What::Toolbox(asked)) => {
-            let scale = if asked.rows.quick { toolbox::Scale::QUICK } else { toolbox::Scale::FULL };
-            let (suite, broken) =
-                toolbox::run(asked.rows.repetitions.into(), asked.rows.only.as_deref(), cpus(&asked.cpus)?, scale);
-            judged(&suite, Some(toolbox::HOW), broken, asked.rows.json)
+        Some(What::Toolbox(cli::Bars { rows, cpus: named })) => {
+            let cpus = cpus(&named)?;
+            let scale = if rows.quick { toolbox::Scale::QUICK } else { toolbox::Scale::FULL };
+            let run = || toolbox::run(rows.repetitions.into(), rows.only.as_deref(), cpus, scale);
+            judge(run, Some(toolbox::HOW), rows.json)
         }
-        Some(What::Scale(asked)) => {
-            let most = if asked.quick { scale::Most::QUICK } else { scale::Most::FULL };
-            let (suite, broken) = scale::run(asked.repetitions.into(), asked.only.as_deref(), most);
-            judged(&suite, Some(scale::HOW), broken, asked.json)
+        Some(What::Scale(rows)) => {
+            let most = if rows.quick { scale::Most::QUICK } else { scale::Most::FULL };
+            let run = || scale::run(rows.repetitions.into(), rows.only.as_deref(), most);
+            judge(run, Some(scale::HOW), rows.json)
         }
-        Some(What::Fairness(asked)) => {
-            let trips = if asked.rows.quick { 20 } else { 2000 };
-            let (suite, broken) =
-                fairness::run(asked.rows.repetitions.into(), asked.rows.only.as_deref(), cpus(&asked.cpus)?, trips);
-            judged(&suite, Some(fairness::HOW), broken, asked.rows.json)
+        Some(What::Fairness(cli::Bars { rows, cpus: named })) => {
+            let cpus = cpus(&named)?;
+            let trips = if rows.quick { 20 } else { 2000 };
+            let run = || fairness::run(rows.repetitions.into(), rows.only.as_deref(), cpus, trips);
+            judge(run, Some(fairness::HOW), rows.json)
         }
         Some(What::Peers(asked)) => peers(&asked),
     }
@@ -94,7 +93,10 @@ fn peers(asked: &cli::Peers) -> Result<ExitCode> {
         print!("{}", peers::tables::print(&results, std::io::stdout().is_terminal()));
     }
     written.and(drawn)?;
-    let failed = results.figures.iter().any(|figure| figure.program == "strait" && !figure.failed.is_empty());
+    let failed = results
+        .figures
+        .iter()
+        .any(|figure| !figure.is_reached() || figure.program == "strait" && !figure.failed.is_empty());
     Ok(if failed { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }
 
@@ -165,14 +167,14 @@ fn custom(asked: cli::Combinations, how: &How) -> Result<ExitCode> {
     take("table", works, 1, false, how)
 }
 
-/// Runs these works and prints the results. The exit code is a failure if a work broke; a work that this machine cannot
-/// run is shown, but is not a failure.
+/// Runs these works and prints the results. The exit code is a failure if a work broke or was not reached; a work that
+/// this machine cannot run is shown, but is not a failure.
 fn take(suite: &str, mut works: Vec<Work>, repetitions: usize, calls: bool, how: &How) -> Result<ExitCode> {
     if let Some(only) = &how.only {
         works.retain(|work| work.words().contains(only));
     }
     if works.is_empty() {
-        return Err(Trouble::new("nothing of what was asked for can be measured"));
+        return Err(nothing());
     }
     // Tests before the first measurement whether the file can be written.
     let mut output = how.output.as_deref().map(Output::open).transpose()?;
@@ -204,15 +206,20 @@ fn take(suite: &str, mut works: Vec<Work>, repetitions: usize, calls: bool, how:
     Ok(exit(&results))
 }
 
+/// Returns the error of a command whose options leave nothing to measure.
+fn nothing() -> Trouble {
+    Trouble::new("nothing of what was asked for can be measured")
+}
+
 /// Formats a duration: in seconds below 100 s, then in minutes.
 fn minutes(seconds: f64) -> String {
     if seconds < 99.5 { format!("{seconds:.0} s") } else { format!("{:.0} min", seconds / 60.0) }
 }
 
-/// Returns a failure if a work broke.
+/// Returns a failure if a work broke, or was not reached.
 fn exit(results: &Results) -> ExitCode {
-    let broken = results.figures.iter().any(|figure| matches!(figure.state, State::Broken(_)));
-    if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS }
+    let failed = |figure: &Figure| matches!(figure.state, State::Broken(_) | State::NotReached);
+    if results.figures.iter().any(failed) { ExitCode::FAILURE } else { ExitCode::SUCCESS }
 }
 
 /// Prints the tables and a line about the machine; with `--verbose` also how the figures are taken, and the overhead of
@@ -358,10 +365,16 @@ fn mechanisms() {
     }
 }
 
-/// Prints a suite with targets. The exit code is a failure only if a run broke; a missed target is a result.
-fn judged(suite: &bars::Suite, how: Option<&str>, broken: bool, json: bool) -> Result<ExitCode> {
+/// Measures a suite with targets by `run`, and prints it with the explanation `how`. The exit code is a failure only if
+/// a run broke or a row was not reached; a missed target is a result.
+fn judge(run: impl FnOnce() -> (bars::Suite, bool), how: Option<&str>, json: bool) -> Result<ExitCode> {
+    runner::stop_on_interrupt()?;
+    let (suite, broken) = run();
+    if suite.bars.is_empty() {
+        return Err(nothing());
+    }
     if json {
-        println!("{}", serde_json::to_string_pretty(suite).doing("writing JSON")?);
+        println!("{}", serde_json::to_string_pretty(&suite).doing("writing JSON")?);
     } else {
         println!("{}\n{}", suite.machine, suite.table());
         if let Some(how) = how {
@@ -370,7 +383,8 @@ fn judged(suite: &bars::Suite, how: Option<&str>, broken: bool, json: bool) -> R
         let foreign = suite
             .foreign
             .map_or(String::new(), |share| format!("; others used {:.0} % of the processors", 100.0 * share));
-        println!("\n{}, in {:.0} s{foreign}", suite.verdict(), suite.seconds);
+        let end = if suite.complete { "" } else { ", stopped before its end" };
+        println!("\n{}, in {:.0} s{end}{foreign}", suite.verdict(), suite.seconds);
     }
-    Ok(if broken { ExitCode::FAILURE } else { ExitCode::SUCCESS })
+    Ok(if broken || !suite.complete { ExitCode::FAILURE } else { ExitCode::SUCCESS })
 }

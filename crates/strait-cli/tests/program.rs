@@ -439,6 +439,40 @@ fn bars_have_the_agreed_form() {
     }
 }
 
+/// Shows that an interrupt ends a suite with targets after the current row, and that the measured rows are printed.
+#[test]
+fn a_suite_with_targets_that_is_interrupted_keeps_what_is_done() {
+    use std::io::BufRead;
+    let words = ["bench", "floors", "--only", "round trip", "--repetitions", "9", "--json"];
+    let mut program = Command::new(env!("CARGO_BIN_EXE_strait"))
+        .args(words)
+        .stdin(Stdio::null())
+        .stdout(Stdio::piped())
+        .stderr(Stdio::piped())
+        .spawn()
+        .unwrap();
+    // The program prints a line of progress when the first row begins.
+    let mut progress = std::io::BufReader::new(program.stderr.take().unwrap());
+    progress.read_line(&mut String::new()).unwrap();
+    let process = rustix::process::Pid::from_child(&program);
+    rustix::process::kill_process(process, rustix::process::Signal::INT).unwrap();
+    let output = program.wait_with_output().unwrap();
+    let suite: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!((output.status.code(), &suite["complete"]), (Some(1), &false.into()), "{suite}");
+    let note = |bar: &Value| bar["note"].as_str().unwrap_or_default().to_owned();
+    let bars = suite["bars"].as_array().unwrap();
+    assert!(bars.iter().any(|bar| note(bar) == "not reached"), "{suite}");
+    assert!(bars.iter().all(|bar| bar["value"].is_number() || !note(bar).is_empty()), "{suite}");
+}
+
+#[test]
+fn figures_that_are_not_reached_are_a_failure() {
+    let output = short(&["--budget", "0", "--json"]);
+    let results: Value = serde_json::from_slice(&output.stdout).expect("JSON");
+    assert_eq!(results["figures"][0]["state"]["state"], "not-reached", "{results}");
+    assert_eq!(output.status.code(), Some(1));
+}
+
 #[test]
 fn ends_travel_and_are_measured() {
     let suite = json(&["bench", "ends", "--quick", "--repetitions", "1", "--json"]);
@@ -561,6 +595,7 @@ fn what_cannot_be_done_is_said_before_anything_is_measured() {
     let begin = Instant::now();
     for (words, reason) in [
         (&["bench", "quick", "--cpus", "4095"][..], "4095"),
+        (&["bench", "floors", "--only", "no row has this name"], "nothing of what was asked for"),
         (&["bench", "quick", "-o", "/no/such/directory/x.json"], "/no/such/directory/x.json"),
         (&["bench", "peers", "--programs", "/no/such/directory"], "tools/peers"),
         (&["bench", "peers", "--picture", "/no/such/directory/x.svg"], "/no/such/directory/x.svg"),

@@ -225,6 +225,9 @@ pub struct Suite {
     pub seconds: f64,
     /// The share of all processors' time that other programs used meanwhile, from 0 to 1.
     pub foreign: Option<f64>,
+    /// Whether every row was reached before the end of the time budget, and before an interrupt. A row that needs more
+    /// processors counts as reached.
+    pub complete: bool,
     /// The rows of the table.
     pub bars: Vec<Bar>,
 }
@@ -334,6 +337,7 @@ mod tests {
             machine: String::new(),
             seconds: 1.0,
             foreign: None,
+            complete: true,
             bars: vec![bar(Sense::AtMost, 1.25).compared(&[(1.0, 1.0)])],
         };
         let value = serde_json::to_value(&suite).unwrap();

@@ -12,7 +12,7 @@ use crate::pair::{self, Outcome};
 use crate::placement::Placement;
 use crate::progress::Progress;
 use crate::results::figure::STEADY;
-use crate::runner::RETRIES;
+use crate::runner::{RETRIES, stopped};
 use crate::stats::{median, spread};
 use crate::trouble::{Result, Trouble};
 use crate::work::{Report, Work};
@@ -165,7 +165,8 @@ impl Results {
 }
 
 /// Runs all contests of a suite. Returns the rows, and whether a run broke. No repetition begins that would end after
-/// `budget` seconds. With `only`, measures just the rows whose work contains `only`.
+/// `budget` seconds, and no contest begins after an interrupt. With `only`, measures just the rows whose work contains
+/// `only`.
 pub(crate) fn run<J: Job>(
     suite: &'static str,
     mut contests: Vec<Contest<J>>,
@@ -193,7 +194,7 @@ pub(crate) fn run<J: Job>(
         for (contest, results) in contests.iter().zip(&mut results) {
             // A contest that broke is not tried again: each try may cost the whole timeout for a process that hangs.
             let broke = results.last().is_some_and(Results::broke);
-            let in_time = begin.elapsed().as_secs_f64() < budget;
+            let in_time = begin.elapsed().as_secs_f64() < budget && !stopped();
             if !contest.idle && !contest.runs.is_empty() && !broke && in_time {
                 results.push(repeat(contest, repetition, &mut progress));
             }
@@ -201,7 +202,7 @@ pub(crate) fn run<J: Job>(
     }
     // Long contests run once, at the end, and so leave the time budget to the others.
     for (contest, results) in contests.iter().zip(&mut results) {
-        if contest.idle && !contest.runs.is_empty() {
+        if contest.idle && !contest.runs.is_empty() && !stopped() {
             results.push(repeat(contest, 0, &mut progress));
         }
     }
@@ -212,7 +213,7 @@ pub(crate) fn run<J: Job>(
     for (contest, results) in contests.iter().zip(&results) {
         for row in &contest.rows {
             let (bar, row_broken) = judge(row, contest.runs.is_empty(), results);
-            bars.push(bar);
+            bars.push(if is_reached(contest, results) { bar } else { bar.noted("not reached") });
             broken |= row_broken;
         }
     }
@@ -221,9 +222,15 @@ pub(crate) fn run<J: Job>(
         machine: machine::describe(),
         seconds: begin.elapsed().as_secs_f64(),
         foreign: watch.foreign(),
+        complete: contests.iter().zip(&results).all(|(contest, results)| is_reached(contest, results)),
         bars,
     };
     (suite, broken)
+}
+
+/// Whether the contest was measured at least once, or cannot be measured with so few processors.
+fn is_reached<J>(contest: &Contest<J>, results: &[Results]) -> bool {
+    contest.runs.is_empty() || !results.is_empty()
 }
 
 /// Runs one repetition of a contest. Repeats it up to [`RETRIES`] times in all if the probe changed too much.
@@ -449,5 +456,15 @@ mod tests {
         assert_eq!((suite.bars[0].holds, suite.bars[2].repetitions), (Some(false), 1));
         let (suite, _) = run("pretended", vec![contest(vec![])], 3, Some("nothing of the kind"), 9.0);
         assert!(suite.bars.is_empty());
+    }
+
+    #[test]
+    fn a_contest_beyond_the_budget_is_not_reached() {
+        let pretended = || vec![contest(vec![Pretended(Some(30.0)), Pretended(Some(10.0))])];
+        let (suite, broken) = run("pretended", pretended(), 1, None, 0.0);
+        assert!(!suite.complete && !broken);
+        assert!(suite.bars.iter().all(|bar| bar.holds.is_none() && bar.note.as_deref() == Some("not reached")));
+        assert!(run("pretended", pretended(), 1, None, 9.0).0.complete);
+        assert!(run("pretended", vec![contest(vec![])], 1, None, 0.0).0.complete);
     }
 }

@@ -124,6 +124,11 @@ impl Figure {
         deaf || self.lacking.is_some() || self.failed.len() >= PATIENCE || self.runs.len() >= self.row.most_runs()
     }
 
+    /// Whether the program was run at least once, or does not offer the row.
+    pub fn is_reached(&self) -> bool {
+        self.lacking.is_some() || !self.runs.is_empty() || !self.failed.is_empty()
+    }
+
     /// Returns why the figure is marked as disturbed, if it is.
     pub fn disturbance(&self) -> Option<String> {
         let share = self.median(|run| run.foreign).filter(|share| *share > FOREIGN)?;
