@@ -8,7 +8,7 @@ use std::sync::mpsc;
 use std::thread;
 use std::time::Duration;
 
-use common::{DEADLINE, alone};
+use common::{DEADLINE, Watched, alone};
 use rustix::net::{AddressFamily, SocketFlags, SocketType, sockopt};
 use strait::wait::{Conditions, Sprung, Traps};
 use strait::{Channel, Deadline, Error, Options, Outgoing};
@@ -56,12 +56,19 @@ fn sleeps() -> u64 {
     line.split_whitespace().nth(1).unwrap().parse().unwrap()
 }
 
-/// Returns the result of `call`, and asserts that the call slept at most [`FEW`] times.
+/// Returns the time for which the current thread has run so far.
+fn ran() -> Duration {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::ThreadCPUTime);
+    Duration::try_from(time).unwrap()
+}
+
+/// Returns the result of `call`, and asserts that the call slept at most [`FEW`] times, and did not spin.
 fn sleeping_little<T>(call: impl FnOnce() -> T) -> T {
-    let before = sleeps();
+    let before = (sleeps(), ran());
     let returned = call();
-    let slept = sleeps() - before;
+    let (slept, ran) = (sleeps() - before.0, ran() - before.1);
     assert!(slept <= FEW, "the call slept {slept} times");
+    assert!(ran <= WAIT / 10, "the call ran for {ran:?}");
     returned
 }
 
@@ -115,6 +122,32 @@ fn so_does_whoever_moves_or_joins_such_an_end() {
     until(|| end.fuse(b, DEADLINE), || other = Some(over(theirs))).unwrap();
     a.send(b"through").unwrap();
     assert_eq!(other.unwrap().recv_by(DEADLINE).unwrap().bytes(), b"through");
+}
+
+/// Shows that `rehome` sleeps while other threads block on the end, and moves the end as soon as they do not.
+#[test]
+fn so_does_a_move_of_an_end_on_which_others_wait() {
+    let (a, b) = Options::new().ring_max(4096).pair().unwrap();
+    let watched = [Watched::new(), Watched::new()];
+    thread::scope(|scope| {
+        let receiving = scope.spawn(|| {
+            watched[0].enter();
+            b.recv_by(DEADLINE).unwrap()
+        });
+        watched[0].wait_until_blocked();
+        assert_eq!(sleeping_little(|| b.rehome(WAIT)), Err(Error::TimedOut));
+        until(|| b.rehome(DEADLINE), || a.send(b"hello").unwrap()).unwrap();
+        assert_eq!(receiving.join().unwrap().bytes(), b"hello");
+        while b.try_send(&[0; 1000]).is_ok() {}
+        let sending = scope.spawn(|| {
+            watched[1].enter();
+            b.send_by(&[0; 1000], DEADLINE).unwrap();
+        });
+        watched[1].wait_until_blocked();
+        assert_eq!(sleeping_little(|| b.rehome(WAIT)), Err(Error::TimedOut));
+        until(|| b.rehome(DEADLINE), || while a.try_recv().is_ok() {}).unwrap();
+        sending.join().unwrap();
+    });
 }
 
 /// Shows that a send of a descriptor sleeps while the socket is full. Runs in a process of its own, because another

@@ -241,7 +241,11 @@ impl End {
             blocked_on::forget();
             match self.relocate(&Link::own(), &mut Along::default(), Deadline::NOW) {
                 Err(Error::WouldBlock) if !deadline.is_now() => {
-                    self.wait_for(blocked_on::take(), &mut backoff, deadline)?
+                    let blocked = blocked_on::take();
+                    // Another thread may block on this end, in either direction.
+                    drop(self.tx.lock_unless(deadline, || self.interruption())?);
+                    drop(self.rx.lock_unless(deadline, || self.interruption())?);
+                    self.wait_for(blocked, &mut backoff, deadline)?
                 }
                 moved => break moved?,
             }
