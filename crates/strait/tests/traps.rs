@@ -71,6 +71,17 @@ fn tell(hub: &Channel, what: &str) {
     assert_eq!(hub.recv_by(DEADLINE).unwrap().bytes(), b"done");
 }
 
+/// Shows that a trap on the end of all messages can be armed on a channel of a dead process with messages, also if no
+/// wait set has waited for the process before.
+#[test]
+fn a_trap_on_the_last_messages_of_a_dead_process_springs_once_they_are_received() {
+    let (mut actor, hub, ours) = start();
+    tell(&hub, "send 2 5");
+    actor.kill();
+    assert_eq!(hub.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    springs_after(&ours, Conditions::new().all_read(), || (0..2).for_each(|_| drop(ours.recv_by(DEADLINE).unwrap())));
+}
+
 /// Shows that a trap on the next message and on room springs at the next message.
 #[test]
 fn a_trap_on_an_arrival_and_on_room_springs_at_either() {

@@ -315,8 +315,17 @@ impl End {
             let link = lane.current_link().clone();
             let number = match member.register_for(Direction::Receiving, &link) {
                 Ok(number) => number,
-                // The next poll shows that the link is down.
-                Err(_) if is_over(&link) => continue,
+                Err(_) if is_over(&link) => {
+                    if self.has_what_is_waited_for(member, &mut rx)? {
+                        return Ok(true);
+                    }
+                    if rx.lane.is_down() {
+                        // No peer will notify the wait set: the member waits until every message was received, and the
+                        // receiving thread notifies the wait set.
+                        return Ok(false);
+                    }
+                    continue;
+                }
                 Err(error) => return Err(error),
             };
             self.owe_nothing(&mut rx);
