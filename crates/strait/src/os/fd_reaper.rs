@@ -158,6 +158,17 @@ fn run(mut account: usize) {
 /// do needs less, even on a loaded machine.
 const TIMEOUT: Duration = Duration::from_millis(250);
 
+/// The progress of the thread that removes a packet.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Progress {
+    /// The thread has not run yet.
+    Starting,
+    /// The thread makes the system call that removes the packet.
+    Removing,
+    /// The system call has returned. The value says whether the call has removed a packet.
+    Returned(bool),
+}
+
 /// The removal of one packet from a socket, by a thread of its own. The kernel drops the packet's descriptors together
 /// with the packet, which may block the thread. But the kernel copies the packet's bytes first. So other threads can
 /// see that the packet is removed while the thread still blocks.
@@ -165,8 +176,7 @@ pub(crate) struct PacketRemoval {
     /// The bytes of the packet after the removal. Before the removal, the complement of the bytes that the caller has
     /// seen in the packet, so that the two differ.
     bytes: SharedBytes,
-    /// Whether the thread has removed the packet; `None` until the system call of the thread has returned.
-    over: Mutex<Option<bool>>,
+    progress: Mutex<Progress>,
     turn: Condvar,
 }
 
@@ -178,11 +188,12 @@ impl PacketRemoval {
     /// [`Error::System`] if no thread could be started.
     pub(crate) fn begin(socket: Arc<OwnedFd>, shown: &[u8]) -> Result<Arc<Self>, Error> {
         let bytes = SharedBytes::new(shown.iter().map(|byte| !byte));
-        let taking = Arc::new(Self { bytes, over: Mutex::default(), turn: Condvar::new() });
+        let taking = Arc::new(Self { bytes, progress: Mutex::new(Progress::Starting), turn: Condvar::new() });
         let run = {
             let taking = taking.clone();
             move || {
-                taking.is_over(taking.bytes.receive(socket.as_fd()));
+                taking.advance(Progress::Removing);
+                taking.advance(Progress::Returned(taking.bytes.receive(socket.as_fd())));
                 drop(socket);
             }
         };
@@ -194,30 +205,41 @@ impl PacketRemoval {
     }
 
     /// Waits until the packet is removed, and returns `true` even if the thread still blocks then. `shown` holds the
-    /// packet's bytes, as given to [`PacketRemoval::begin`]. Returns `false` if the packet could not be removed.
+    /// packet's bytes, as given to [`PacketRemoval::begin`]. Returns `false` if the packet could not be removed, or if
+    /// another packet was at the head of the queue: the process that made the socket can replace the packet.
     pub(crate) fn wait(&self, shown: &[u8]) -> bool {
         /// Time between two checks whether the kernel has copied the packet's bytes: 1 ms, about as long as the removal
         /// of a packet takes if nothing blocks. The copied bytes show that the packet is removed from the socket.
         const MOMENT: Duration = Duration::from_millis(1);
-        let mut over = unpoisoned(&self.over);
+        /// How many checks follow after the thread has begun its system call. If the bytes are still not there, the
+        /// thread has removed another packet, and blocks. Checks are counted instead of time, because a machine that
+        /// stands still makes no checks.
+        const CHECKS: u32 = 250;
+        let mut progress = unpoisoned(&self.progress);
+        let mut checks = 0;
         loop {
-            match *over {
-                Some(taken) => return taken,
-                None if self.bytes.are(shown) => return true,
-                None => over = self.turn.wait_timeout(over, MOMENT).unwrap_or_else(PoisonError::into_inner).0,
+            let has_bytes = self.bytes.are(shown);
+            match *progress {
+                Progress::Returned(taken) => return taken && has_bytes,
+                _ if has_bytes => return true,
+                Progress::Removing if checks == CHECKS => return false,
+                Progress::Removing => checks += 1,
+                Progress::Starting => {}
             }
+            progress = self.turn.wait_timeout(progress, MOMENT).unwrap_or_else(PoisonError::into_inner).0;
         }
     }
 
     /// Waits up to [`TIMEOUT`] for the return of the system call that removes the packet. Returns whether the system
     /// call has returned.
     pub(crate) fn comes_back(&self) -> bool {
-        let over = self.turn.wait_timeout_while(unpoisoned(&self.over), TIMEOUT, |over| over.is_none());
-        over.unwrap_or_else(PoisonError::into_inner).0.is_some()
+        let blocks = |progress: &mut Progress| !matches!(progress, Progress::Returned(_));
+        let waited = self.turn.wait_timeout_while(unpoisoned(&self.progress), TIMEOUT, blocks);
+        !waited.unwrap_or_else(PoisonError::into_inner).1.timed_out()
     }
 
-    fn is_over(&self, taken: bool) {
-        *unpoisoned(&self.over) = Some(taken);
+    fn advance(&self, progress: Progress) {
+        *unpoisoned(&self.progress) = progress;
         self.turn.notify_all();
     }
 }
@@ -225,7 +247,9 @@ impl PacketRemoval {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::os::socket;
     use std::io::Read;
+    use std::net::{TcpListener, TcpStream};
     use std::sync::mpsc;
 
     fn waiting() -> (std::io::PipeReader, Waiting) {
@@ -285,6 +309,37 @@ mod tests {
         assert_eq!(account, 1);
         assert!(closers.next(&mut account).is_none());
         assert_eq!((closers.threads, closers.queues.len()), (0, 0));
+    }
+
+    /// Returns a lingering connection with unsent bytes, whose last close takes minutes, and the other side of the
+    /// connection. Dropping the other side ends the close.
+    fn slow_to_close() -> (OwnedFd, TcpStream) {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        let (server, _) = listener.accept().unwrap();
+        client.set_nonblocking(true).unwrap();
+        while std::io::Write::write(&mut &client, &[0; 65_536]).is_ok() {}
+        rustix::net::sockopt::set_socket_linger(&client, Some(Duration::from_secs(300))).unwrap();
+        (client.into(), server)
+    }
+
+    /// Shows that a wait for the removal of a packet ends although another packet was removed, whose descriptors take
+    /// long to close. The process that made the socket can put such a packet in the place of the packet seen.
+    #[test]
+    fn a_wait_for_a_removal_ends_although_another_packet_is_removed() {
+        for other in [&b"other"[..], b"", &[!b's'; 5]] {
+            let (ours, theirs) = socket::pair().unwrap();
+            let (slow, server) = slow_to_close();
+            socket::send(theirs.as_fd(), other, &[slow.as_fd()]).unwrap();
+            drop(slow);
+            let removal = PacketRemoval::begin(Arc::new(ours), b"sssss").unwrap();
+            let (ended, ends) = mpsc::channel();
+            let waits = removal.clone();
+            std::thread::spawn(move || ended.send(waits.wait(b"sssss")));
+            assert_eq!(ends.recv_timeout(Duration::from_secs(60)), Ok(false), "{other:?}");
+            assert!(!removal.comes_back(), "the close takes long");
+            drop(server);
+        }
     }
 
     #[test]

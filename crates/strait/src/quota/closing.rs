@@ -117,7 +117,6 @@ pub(crate) struct HoldingBack(());
 /// the descriptors that the kernel has opened for the process. If another thread closed such a descriptor before the
 /// packet is removed, the removal would be the last close of the file. The removal would then block the calling thread
 /// as long as the sender likes.
-/// sender likes.
 pub(crate) fn hold_back() -> HoldingBack {
     let _ = HELD_BACK.try_with(|held| held.depth.set(held.depth.get() + 1));
     HoldingBack(())
@@ -238,7 +237,7 @@ impl Drop for Unread {
 ///
 /// # Errors
 /// [`Error::BadPeer`] if the thread that removes an earlier packet of this peer still blocks; [`Error::PeerClosed`] if
-/// the packet could not be removed; [`Error::System`] if no thread could be started.
+/// the packet could not be removed, or if another packet was removed; [`Error::System`] if no thread could be started.
 pub(crate) fn take_elsewhere(socket: Arc<OwnedFd>, shown: &[u8], payer: &Payer) -> Result<(), Error> {
     // Every link with packets to remove charges its peer.
     let Some(mut last) = payer.taking() else { return Err(Error::PeerClosed) };
