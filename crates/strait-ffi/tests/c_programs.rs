@@ -221,6 +221,31 @@ fn files(directory: &Path) -> Vec<PathBuf> {
     found
 }
 
+/// Shows that a relative DESTDIR begins in the caller's directory, and that every user can read the installed files,
+/// whatever the file mode mask of the installing user is.
+#[test]
+fn a_relative_destination_is_below_the_callers_directory_and_readable() {
+    use std::os::unix::fs::PermissionsExt;
+
+    let directory = installed().join("staging");
+    std::fs::create_dir_all(&directory).unwrap();
+    let script = format!("umask 077; exec {} --prefix /usr --library \"$1\"", root().join("install").display());
+    let mut command = Command::new("sh");
+    command.args(["-c", &script, "sh"]).arg(installed().join("lib/libstrait.a"));
+    run(command.current_dir(&directory).env("DESTDIR", "staged"));
+    for (name, mode) in [
+        ("include/strait", 0o755),
+        ("include/strait/strait.h", 0o644),
+        ("lib/pkgconfig/strait.pc", 0o644),
+        ("lib/libstrait.a", 0o644),
+        ("lib/libstrait.so", 0o755),
+    ] {
+        let file = directory.join("staged/usr").join(name);
+        let found = std::fs::metadata(&file).unwrap_or_else(|error| panic!("{file:?}: {error}")).permissions().mode();
+        assert_eq!(found & 0o777, mode, "{file:?}");
+    }
+}
+
 /// Shows that the libraries can be installed to Debian's directory, are stripped there, are found by pkg-config, and
 /// that nothing is left after the removal.
 #[test]
