@@ -41,6 +41,8 @@ fn child() {
         ("accepts", accepts),
         ("deadlines", deadlines),
         ("short of descriptors", short_of_descriptors),
+        ("announced client", announced_client),
+        ("accepts without descriptors", accepts_without_descriptors),
         ("beside a crowd", beside_a_crowd),
     ]);
 }
@@ -437,6 +439,67 @@ fn short_of_descriptors(_: &str) {
         }
     }
     assert!(Listener::builder().directory(&names.0).bind("service").is_ok());
+}
+
+/// Shows that a listener without free descriptors loses no process that connects: each is accepted once there are
+/// descriptors. Runs in a process of its own, because the test limits descriptors.
+#[test]
+fn who_connects_while_descriptors_lack_is_accepted_later() {
+    alone("accepts without descriptors", "");
+}
+
+/// Connects as `client` does. Creates the file of the argument's third part before.
+fn announced_client(argument: &str) {
+    let (argument, file) = argument.rsplit_once(' ').unwrap();
+    std::fs::write(file, "").unwrap();
+    client(argument);
+}
+
+fn accepts_without_descriptors(_: &str) {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    const CLIENTS: usize = 6;
+    let names = Names::new("lacking");
+    let listener = names.listener("service");
+    let invitation = listener.invite(DEADLINE).unwrap();
+    let mut actors = vec![Actor(invitation.spawn(&mut command("invited", "")).unwrap())];
+    for number in 0..CLIENTS {
+        let file = names.0.join(format!("begun-{number}"));
+        let argument = format!("{} service {}", names.path(), file.to_str().unwrap());
+        actors.push(Actor(command("announced client", &argument).spawn().unwrap()));
+        wait_until("the client began", || file.exists());
+    }
+    let plenty = getrlimit(Resource::Nofile);
+    let (mut accepted, mut lacking) = (Vec::new(), 0);
+    let begin = std::time::Instant::now();
+    // At each number of free descriptors, the listener has looked at what has come by then.
+    for free in (0..8).cycle() {
+        let lowest = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+        setrlimit(Resource::Nofile, Rlimit { current: Some(lowest + free), ..plenty }).unwrap();
+        let results = [listener.accept(SOON / 100), invitation.accept(Deadline::NOW)];
+        setrlimit(Resource::Nofile, plenty).unwrap();
+        for result in results {
+            match result {
+                Ok(channel) => accepted.push(channel),
+                Err(failed) => match failed.error {
+                    Error::NoDescriptors => lacking += 1,
+                    Error::WouldBlock | Error::TimedOut => {}
+                    // The invitation is used up.
+                    other => panic!("{other:?}"),
+                },
+            }
+        }
+        if accepted.len() == CLIENTS + 1 {
+            break;
+        }
+        assert!(begin.elapsed() < DEADLINE, "{} of {} were accepted", accepted.len(), CLIENTS + 1);
+    }
+    assert!(lacking > 0);
+    for channel in &accepted {
+        let message = channel.recv_by(DEADLINE).unwrap();
+        channel.send_by(message.bytes(), DEADLINE).unwrap();
+    }
+    drop(actors[0].0.stdin.take());
+    actors.into_iter().for_each(finish);
 }
 
 /// Shows that if several threads bind the name of a dead process, exactly one succeeds.

@@ -75,7 +75,7 @@ use crate::peer::Peer;
 use crate::quota::closing::Unread;
 use crate::quota::{Reported, Usage};
 use crate::ring::Memory;
-use crate::shm::{LaneMemory, lane_size};
+use crate::shm::{LaneMemory, Mapping, Shareable, lane_size};
 use crate::wake::interrupt::Interrupts;
 use crate::wake::lock::Lock;
 use crate::{deferred, os};
@@ -87,6 +87,30 @@ use sender::Tx;
 /// Number of cells (of 64 bytes) in each ring of a link's first channel, unless the options set another size. Both
 /// rings stay in the level 1 cache.
 const FIRST_CELLS: usize = 128;
+
+/// Where the channel to a process that has connected will be.
+enum Place {
+    /// In a lane of a link that an earlier connect has made.
+    Reused(Lane),
+    /// On the new link, with this ring.
+    First(FirstRing),
+}
+
+/// The memory for the ring that an end of a link's first channel writes, and the ring's token.
+struct FirstRing {
+    memory: Shareable,
+    cells: usize,
+    token: u128,
+}
+
+impl FirstRing {
+    /// Creates the ring. Fails if this process has no descriptor or no memory for the ring.
+    fn new(options: &Options) -> Result<Self, Error> {
+        let cells = options.ring_cells.unwrap_or(FIRST_CELLS);
+        let (mapping, fd) = Mapping::shared("strait-ring", lane_size(cells))?;
+        Ok(Self { memory: Shareable { mapping, fd: Some(fd) }, cells, token: os::random_token()? })
+    }
+}
 
 /// One end of a channel: a bidirectional, ordered stream of messages between two processes, or within one.
 ///
@@ -316,22 +340,44 @@ impl Channel {
     /// Creates the channel to the process `peer`, which has connected over `socket` and sent its handshake and a
     /// connect request. Sends the accept packet to that process. If `request` names a usable earlier link to the
     /// process, the channel is on the earlier link.
-    pub(crate) fn accept(socket: Unread, peer: Peer, request: Request, options: &Options) -> Result<Self, Error> {
-        let name = peers::own_name()?;
+    ///
+    /// # Errors
+    /// With the socket if nothing was sent yet: then the call can be repeated.
+    pub(crate) fn accept(
+        socket: Unread,
+        peer: Peer,
+        request: Request,
+        options: &Options,
+    ) -> Result<Self, (Error, Option<Unread>)> {
         let terms = options.terms();
-        let reused = terms.and_then(|terms| Link::for_request(socket.as_fd(), peer, &request, terms));
-        let directory = Arc::<LaneDirectory>::default();
-        let link =
-            Link::known(socket.into_fd(), peer, (request.name, request.features), options.peer_memory, directory)?;
-        link.send_handshake(name)?;
-        if let Some(reused) = reused
-            && let Ok(lane) = reuse::make(&reused)
-        {
-            return reuse::accept(&link, lane, options);
-        }
-        link.send_first(&Packet::Accept { lane: None }, Attachments::NOTHING)?;
-        terms.into_iter().for_each(|terms| link.was_connected(request.link, terms));
-        Self::first(link, options)
+        // What this process may lack comes before the first packet.
+        let prepare = || {
+            let name = peers::own_name()?;
+            let reused = terms.and_then(|terms| Link::for_request(socket.as_fd(), peer, &request, terms));
+            Ok(match reused.and_then(|reused| reuse::make(&reused).ok()) {
+                Some(lane) => (name, Place::Reused(lane)),
+                None => (name, Place::First(FirstRing::new(options)?)),
+            })
+        };
+        let (name, place) = match prepare() {
+            Ok(prepared) => prepared,
+            Err(error) => return Err((error, Some(socket))),
+        };
+        let send = || {
+            let directory = Arc::<LaneDirectory>::default();
+            let known = (request.name, request.features);
+            let link = Link::known(socket.into_fd(), peer, known, options.peer_memory, directory)?;
+            link.send_handshake(name)?;
+            match place {
+                Place::Reused(lane) => reuse::accept(&link, lane, options),
+                Place::First(ring) => {
+                    link.send_first(&Packet::Accept { lane: None }, Attachments::NOTHING)?;
+                    terms.into_iter().for_each(|terms| link.was_connected(request.link, terms));
+                    Self::first_with(link, ring, options)
+                }
+            }
+        };
+        send().map_err(|error| (error, None))
     }
 
     pub(crate) fn end(&self) -> &Arc<End> {
@@ -341,13 +387,16 @@ impl Channel {
     /// Creates the first channel of a link, after this process has sent its handshake over the link. Sends the open
     /// packet, with the memory of the first ring, to the peer.
     fn first(link: InUse, options: &Options) -> Result<Self, Error> {
+        Self::first_with(link, FirstRing::new(options)?, options)
+    }
+
+    /// Creates the first channel of a link as [`Channel::first`] does, with the ring `ring`.
+    fn first_with(link: InUse, ring: FirstRing, options: &Options) -> Result<Self, Error> {
         if !options.accept_descriptors {
             link.refuse_descriptors();
         }
-        let cells = options.ring_cells.unwrap_or(FIRST_CELLS);
-        let memory = link.io().memory("strait-ring", lane_size(cells))?;
+        let FirstRing { memory, cells, token } = ring;
         let out = LaneMemory::new(&memory.mapping, 0, cells).expect("a lane that options allow").ring(0);
-        let token = os::random_token()?;
         let lane = Lane::first(link.clone(), out, token);
         let lane = Arc::new(lane);
         let end = End::new(lane.clone(), &options.shared());

@@ -318,6 +318,36 @@ struct Accepted {
     is_closed: bool,
 }
 
+/// The processes for which a call of the listener waits.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Whom {
+    /// `Anyone`: any process that the policy accepts without an invitation.
+    Anyone,
+    /// `Invited`: the process with the invitation of this number.
+    Invited(u64),
+}
+
+impl Accepted {
+    /// Takes the oldest connect request for `whom`.
+    fn take(&mut self, whom: Whom) -> Option<ConnectRequest> {
+        match whom {
+            Whom::Anyone => self.admitted.pop_front(),
+            Whom::Invited(invitation) => self.invited.remove(&invitation),
+        }
+    }
+
+    /// Puts a request for `whom` back that [`take`](Self::take) returned. Returns the request if the listener was
+    /// closed meanwhile.
+    fn put_back(&mut self, request: ConnectRequest, whom: Whom) -> Option<ConnectRequest> {
+        match whom {
+            _ if self.is_closed => return Some(request),
+            Whom::Anyone => self.admitted.push_front(request),
+            Whom::Invited(invitation) => return self.invited.insert(invitation, request),
+        }
+        None
+    }
+}
+
 impl Listener {
     /// Makes a listener named `name` in the name directories of this process's user. The listener accepts only
     /// processes of this user.
@@ -369,10 +399,10 @@ impl Listener {
     ///
     /// # Errors
     /// A [`MeetError`], which names the path of the listener. The reason is [`Error::WouldBlock`], [`Error::TimedOut`],
-    /// [`Error::Signalled`], [`Error::Forked`]; or [`Error::NoDescriptors`], [`Error::NoMemory`], or [`Error::System`]
-    /// naming the system call that the kernel refused to this process: then the process that was about to be accepted
-    /// sees *peer closed*, and the other pending connections stay pending. A connecting process cannot cause the last
-    /// error.
+    /// [`Error::Signalled`], [`Error::Forked`]; [`Error::NoDescriptors`] or [`Error::NoMemory`], with which all pending
+    /// connections stay pending: close something, and call again; or [`Error::System`] naming the system call that the
+    /// kernel refused to this process: then the process that was about to be accepted may see *peer closed*. A
+    /// connecting process cannot cause the last error.
     pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Channel, MeetError> {
         self.listener.accept_next(deadline.into())
     }
@@ -446,28 +476,24 @@ impl ListenerState {
         drop((admitted, invited));
     }
 
-    /// Waits until `find` returns a connect request from the listener's state, and returns the channel to the sender of
-    /// the request. Fails at the deadline. If no other thread handles the pending connections, the calling thread does
-    /// so meanwhile. If the sender turns out to have failed, goes on if `others_may_come`, and otherwise fails.
-    fn accept(
-        &self,
-        deadline: Deadline,
-        others_may_come: bool,
-        mut find: impl FnMut(&mut Accepted) -> Option<ConnectRequest>,
-    ) -> Result<Channel, Error> {
+    /// Waits until the listener has a connect request for `whom`, and returns the channel to the sender of the request.
+    /// Fails at the deadline. If no other thread handles the pending connections, the calling thread does so meanwhile.
+    /// If this process lacks something for the channel, the request stays for a later call. If the sender turns out to
+    /// have failed, goes on unless only the sender was invited, and fails then.
+    fn accept(&self, deadline: Deadline, whom: Whom) -> Result<Channel, Error> {
         self.born.check()?;
         // Even without time to wait, the call handles the connections already made.
         let mut looked = false;
         let mut turn = self.leader.lock();
         loop {
-            if let Some(request) = find(&mut turn.shared) {
+            if let Some(request) = turn.shared.take(whom) {
                 if turn.shared.admitted.is_empty() {
                     epoll::reset(&self.wake_fd);
                 }
                 drop(turn);
                 let peer = request.peer;
-                match self.accept_request(request) {
-                    outcome if !others_may_come => return outcome,
+                match self.accept_request(request, whom) {
+                    outcome if whom != Whom::Anyone => return outcome,
                     // The connecting process has closed its socket already.
                     Err(Error::PeerClosed) => {}
                     Err(error) if is_due_to_the_client(error) => self.report_refused(Some(peer), error),
@@ -588,9 +614,22 @@ impl ListenerState {
         }
     }
 
-    fn accept_request(&self, request: ConnectRequest) -> Result<Channel, Error> {
-        let ConnectRequest { socket, peer, request, .. } = request;
-        Channel::accept(socket, peer, request, &self.options)
+    /// Returns the channel to the sender of `request`, a request for `whom`. If this process lacks something for the
+    /// channel, the request comes back into the state of the listener.
+    fn accept_request(&self, request: ConnectRequest, whom: Whom) -> Result<Channel, Error> {
+        let ConnectRequest { socket, peer, request, token } = request;
+        Channel::accept(socket, peer, request, &self.options).map_err(|(error, socket)| {
+            if let Some(socket) = socket {
+                let mut turn = self.leader.lock();
+                let left = turn.shared.put_back(ConnectRequest { socket, peer, request, token }, whom);
+                if !turn.shared.admitted.is_empty() {
+                    epoll::signal(&self.wake_fd);
+                }
+                drop(turn);
+                drop(left);
+            }
+            error
+        })
     }
 
     /// Revokes the token of the invitation with the number `invitation`. If a process has connected with the invitation
@@ -607,14 +646,12 @@ impl ListenerState {
     /// and returns the channel to the process.
     pub(super) fn accept_invited(&self, invitation: u64, deadline: Deadline) -> Result<Channel, MeetError> {
         // An invitation serves once, so nobody else can come.
-        self.accept(deadline, false, |accepted| accepted.invited.remove(&invitation))
-            .map_err(|error| self.failed(Attempt::AcceptInvited, error))
+        self.accept(deadline, Whom::Invited(invitation)).map_err(|error| self.failed(Attempt::AcceptInvited, error))
     }
 
     /// Returns the channel to the next process that was accepted without an invitation.
     fn accept_next(&self, deadline: Deadline) -> Result<Channel, MeetError> {
-        self.accept(deadline, true, |accepted| accepted.admitted.pop_front())
-            .map_err(|error| self.failed(Attempt::Accept, error))
+        self.accept(deadline, Whom::Anyone).map_err(|error| self.failed(Attempt::Accept, error))
     }
 
     /// Returns the error of an `attempt` with the listener.
