@@ -346,3 +346,43 @@ fn packets_are_in_the_order_of_what_they_are_about() {
         assert_eq!(close(handle), ZX_OK);
     }
 }
+
+/// Shows that a wait gets its packet although another call on the end has moved the awaited message out of the ring.
+#[test]
+fn other_calls_on_an_end_leave_a_wait_its_packet() {
+    type Other = fn(zx_handle_t, zx_handle_t);
+    let others: [(&str, Other); 5] = [
+        ("a wait for another signal", |a, port| {
+            assert_eq!(zx_object_wait_async(a, port, 2, ZX_CHANNEL_PEER_CLOSED, 0), ZX_OK);
+        }),
+        ("a wait for an edge", |a, port| {
+            assert_eq!(zx_object_wait_async(a, port, 2, ZX_USER_SIGNAL_0, ZX_WAIT_ASYNC_EDGE), ZX_OK);
+        }),
+        ("a query of a signal", |a, _| {
+            assert_eq!(wait(a, ZX_USER_SIGNAL_0, 0).0, ZX_ERR_TIMED_OUT);
+        }),
+        ("a query of all signals", |a, _| {
+            signals(a);
+        }),
+        ("a call", |a, _| {
+            assert_eq!(call_with(a, 0, b"....", &[], (4, 0)).status, ZX_ERR_TIMED_OUT);
+        }),
+    ];
+    let mut failed = Vec::new();
+    for (name, other) in others {
+        for options in [0, ZX_WAIT_ASYNC_EDGE] {
+            // A write to this end is like a write of another process: no thread here is told.
+            let (peer, end) = strait_zx::channel_options().pair().unwrap();
+            let (a, port) = (strait_zx::handle_from_channel(end).unwrap(), port());
+            assert_eq!(zx_object_wait_async(a, port, 1, ZX_CHANNEL_READABLE, options), ZX_OK);
+            peer.try_send(b"x").unwrap();
+            other(a, port);
+            let (status, packet) = port_wait(port, zx_deadline_after(20_000_000_000));
+            if (status, packet.key) != (ZX_OK, 1) {
+                failed.push((name, options));
+            }
+            assert_eq!((close(port), close(a)), (ZX_OK, ZX_OK));
+        }
+    }
+    assert!(failed.is_empty(), "no packet after {failed:?}");
+}

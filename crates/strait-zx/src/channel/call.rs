@@ -282,6 +282,9 @@ fn wait(handle: zx_handle_t, txid: u32, deadline: Deadline, destination: &mut De
                 Polled::Nothing => false,
                 Polled::More => true,
             };
+            if inner.has_news {
+                chan.settle(inner);
+            }
             looks += 1;
             if has_more || looks.is_multiple_of(LOOKS) || !hub::may_spin() || deadline.is_past() {
                 if deadline.has_passed() {

@@ -86,6 +86,9 @@ struct Inner {
     ported: bool,
     /// The signals last reported to observers.
     last: zx_signals_t,
+    /// Whether a message has left the ring, or the end has ended, since observers were last informed. The hub does not
+    /// report such a message any more.
+    has_news: bool,
     /// Whether the other end has ever sent a change of signals. Then more changes may be behind messages.
     signalled: bool,
     /// Whether the other end was found to be closed although messages were still in the ring.
@@ -97,6 +100,7 @@ struct Inner {
 impl Inner {
     /// Appends a message to the queue.
     fn push(&mut self, message: Message) {
+        self.has_news = true;
         self.queued_bytes += message.bytes().len();
         self.queue.push_back(message);
     }
@@ -110,8 +114,16 @@ impl Inner {
 
     /// Notes that no message will come any more, and ends all calls with the given status.
     fn end(&mut self, status: Status) {
+        self.has_news = true;
         self.ended = Some(status);
         self.calls.end(status);
+    }
+
+    /// Reports the signals of the end to the observers.
+    fn report(&mut self, now: zx_signals_t) {
+        self.has_news = false;
+        let before = std::mem::replace(&mut self.last, now);
+        self.observers.tell(before, now);
     }
 
     /// Returns whether the queue has reached a limit.
@@ -243,10 +255,13 @@ impl Chan {
         unsafe { &mut *self.inner.get() }
     }
 
-    /// Publishes what threads without the lock look at, after a change of `inner`: `slow` and [`PORTED`]. Removes a
-    /// trap for which nothing waits any more.
+    /// Ends a use of `inner` that may have changed it. Informs observers of messages that have left the ring. Publishes
+    /// what threads without the lock look at: `slow` and [`PORTED`]. Removes a trap for which nothing waits any more.
     #[inline]
     fn settle(&self, inner: &mut Inner) {
+        if std::mem::take(&mut inner.has_news) && !inner.observers.is_empty() {
+            self.inform(inner);
+        }
         if inner.registration.has_trap() && !inner.awaits_messages() {
             hub::remove_trap(&mut inner.registration);
         }
@@ -292,6 +307,7 @@ impl Chan {
     fn accept(&self, inner: &mut Inner, mut message: Message) -> Result<()> {
         if let Some((clear, set)) = wire::as_signals(&message) {
             inner.signalled = true;
+            inner.has_news = true;
             self.change_user(clear, set);
         } else if !wire::has_lost_handles(&mut message) && !wire::is_valid(&message) {
             inner.end(Status::PEER_CLOSED);
@@ -397,8 +413,7 @@ impl Chan {
     /// Informs observers of changed signals.
     fn inform(&self, inner: &mut Inner) {
         let now = self.signals(inner, inner.observers.wanted() | ZX_CHANNEL_READABLE);
-        let before = std::mem::replace(&mut inner.last, now);
-        inner.observers.tell(before, now);
+        inner.report(now);
     }
 
     /// Registers the end with the hub, which watches for changes by other processes, for the events awaited by
@@ -427,7 +442,8 @@ impl Chan {
         hub::listen(self.strait(), handle, self.koid, registration, wanted);
     }
 
-    /// Returns the signals now. If there is an observer, and none of its signals is set, adds the observer.
+    /// Returns the signals now, and reports them to the observers that are there. If there is an observer to add, and
+    /// none of its signals is set, adds the observer.
     ///
     /// The caller has the reading lock.
     ///
@@ -441,6 +457,7 @@ impl Chan {
     ) -> Result<zx_signals_t> {
         let inner = self.inner();
         let now = self.signals(inner, mask);
+        inner.report(now);
         if let Some(observer) = observer {
             let waits_for_edge = observer.waits_for_edge();
             if now & mask == 0 || waits_for_edge {
@@ -449,7 +466,6 @@ impl Chan {
                     self.settle(inner);
                     return Err(error);
                 }
-                inner.last = now;
                 inner.observers.add(observer);
                 if inner.awaits_messages() {
                     self.drain(inner);
