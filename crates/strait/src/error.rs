@@ -356,8 +356,8 @@ impl fmt::Display for Error {
             ),
             Self::NotARegion(why) => write!(
                 f,
-                "the given descriptor cannot become a region: {why}; give a memfd of ordinary pages whose size is \
-                 sealed or can be sealed (MFD_ALLOW_SEALING)"
+                "the given descriptor cannot become a region: {why}; give a readable memfd of ordinary pages whose size \
+                 is sealed or can be sealed (MFD_ALLOW_SEALING)"
             ),
             Self::InSet => write!(f, "the channel is already in a wait set: remove it from that set first"),
             Self::NotInSet => write!(f, "the channel is not, or no longer, in this wait set: add it first"),

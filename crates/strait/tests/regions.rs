@@ -389,6 +389,11 @@ fn memfds_become_regions_only_if_they_cannot_shrink() {
     let fd = memfd(MemfdFlags::ALLOW_SEALING);
     rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::SEAL).unwrap();
     refused(fd);
+    // A receiver would take the sender of such a region for a bad peer.
+    let path = format!("/proc/self/fd/{}", region.as_raw_fd());
+    let write_only = std::fs::OpenOptions::new().write(true).open(path).unwrap();
+    let (failed, _back) = Region::from_fd(write_only.into()).unwrap_err();
+    assert_eq!(failed.error, Error::NotARegion("it is open for writing only"));
     refused(std::fs::File::open("/dev/null").unwrap().into());
     refused(std::fs::File::open(std::env::current_exe().unwrap()).unwrap().into());
 }

@@ -213,11 +213,15 @@ impl Region {
     /// must be sealed already, or the memfd must permit seals; then the call seals the size.
     ///
     /// # Errors
-    /// [`Error::NotARegion`] if the descriptor is not a memfd, is a memfd of huge pages (`MFD_HUGETLB`), or its size
-    /// could change; [`Error::System`]. The descriptor is returned with the error.
+    /// [`Error::NotARegion`] if the descriptor is not a memfd, is a memfd of huge pages (`MFD_HUGETLB`), is open for
+    /// writing only, or its size could change; [`Error::System`]. The descriptor is returned with the error.
     pub fn from_fd(fd: OwnedFd) -> Result<Self, (RegionError, OwnedFd)> {
         let check = |fd: &OwnedFd| {
             let mut facts = region::facts(fd.as_fd())?.ok_or(Error::NotARegion("it is not a memfd"))?;
+            // A process that received such a region would refuse it.
+            if !facts.readable {
+                return Err(Error::NotARegion("it is open for writing only"));
+            }
             if !facts.fixed {
                 if !facts.sealable {
                     return Err(Error::NotARegion("its size is not sealed, and it cannot be sealed"));
