@@ -118,7 +118,7 @@ pub unsafe extern "C" fn strait_sender_reserve_sealed(
         unsafe {
             let out = args::out(reservation, ptr::null_mut(), "reservation is NULL")?;
             let (room, lender) = lend(sender, |half| half.reserve_sealed(len))?;
-            *out = strait_reservation::lent_sealed(room, deadline, lender);
+            *out = strait_reservation::lent_sealed(room, len, deadline, lender);
         }
         Ok(())
     })

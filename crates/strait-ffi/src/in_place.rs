@@ -37,10 +37,11 @@ impl strait_reservation {
     /// Returns a new object for C code, which owns a reservation of a sender and the borrow of the sender.
     pub(crate) fn lent_sealed(
         room: SealedReservation<'static>,
+        len: usize,
         deadline: strait_deadline,
         lender: Lender,
     ) -> *mut Self {
-        Self::give(Room::LentSealed { room, deadline }, Some(lender))
+        Self::give(Room::LentSealed { room, len, deadline }, Some(lender))
     }
 }
 
@@ -50,11 +51,11 @@ enum Room {
     /// Room in the ring or in the pool.
     Warm(Reservation<'static, Pin>),
     /// Fresh memory that is sealed when sent; the send must succeed before the deadline.
-    Sealed { room: SealedReservation<'static, Pin>, deadline: strait_deadline },
+    Sealed { room: SealedReservation<'static, Pin>, len: usize, deadline: strait_deadline },
     /// Room in the ring or in the pool, over a sender.
     Lent(Reservation<'static>),
     /// Fresh memory, sealed when sent over a sender.
-    LentSealed { room: SealedReservation<'static>, deadline: strait_deadline },
+    LentSealed { room: SealedReservation<'static>, len: usize, deadline: strait_deadline },
 }
 
 impl Room {
@@ -67,21 +68,25 @@ impl Room {
         }
     }
 
-    /// Returns the memory and the length in bytes.
-    fn memory(&mut self) -> (*mut c_void, usize) {
+    /// Returns the memory.
+    ///
+    /// # Errors
+    /// [`strait::Error::Forked`] in a child of `fork`, which does not have the memory.
+    fn memory(&mut self) -> Result<*mut c_void, strait::Error> {
         match self {
-            Self::Warm(room) => (room.as_uninit_mut().as_mut_ptr().cast(), room.len()),
-            Self::Lent(room) => (room.as_uninit_mut().as_mut_ptr().cast(), room.len()),
-            Self::Sealed { room, .. } => (room.bytes().as_mut_ptr().cast(), room.bytes().len()),
-            Self::LentSealed { room, .. } => (room.bytes().as_mut_ptr().cast(), room.bytes().len()),
+            Self::Warm(room) => room.check_fork().map(|()| room.as_uninit_mut().as_mut_ptr().cast()),
+            Self::Lent(room) => room.check_fork().map(|()| room.as_uninit_mut().as_mut_ptr().cast()),
+            Self::Sealed { room, .. } => room.check_fork().map(|()| room.bytes().as_mut_ptr().cast()),
+            Self::LentSealed { room, .. } => room.check_fork().map(|()| room.bytes().as_mut_ptr().cast()),
         }
     }
 
-    fn len(&mut self) -> usize {
+    /// Returns the number of bytes that were reserved.
+    fn len(&self) -> usize {
         match self {
             Self::Warm(room) => room.len(),
             Self::Lent(room) => room.len(),
-            Self::Sealed { .. } | Self::LentSealed { .. } => self.memory().1,
+            Self::Sealed { len, .. } | Self::LentSealed { len, .. } => *len,
         }
     }
 
@@ -106,8 +111,8 @@ impl Room {
         match self {
             Self::Warm(room) => warm(room, len, handles),
             Self::Lent(room) => warm(room, len, handles),
-            Self::Sealed { room, deadline } => sealed(room, deadline, handles),
-            Self::LentSealed { room, deadline } => sealed(room, deadline, handles),
+            Self::Sealed { room, deadline, .. } => sealed(room, deadline, handles),
+            Self::LentSealed { room, deadline, .. } => sealed(room, deadline, handles),
         }
     }
 }
@@ -160,7 +165,7 @@ pub unsafe extern "C" fn strait_reserve_sealed(
         };
         let room = reserve_sealed(shell.enter()?.pin(), len)?;
         room.kept().hold();
-        *out = strait_reservation::give(Room::Sealed { room, deadline }, None);
+        *out = strait_reservation::give(Room::Sealed { room, len, deadline }, None);
         Ok(())
     })
 }
@@ -172,7 +177,7 @@ pub unsafe extern "C" fn strait_reserve_sealed(
 pub unsafe extern "C" fn strait_reservation_data(reservation: *mut strait_reservation) -> *mut c_void {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
     let Some(reservation) = (unsafe { reservation.as_mut() }) else { return ptr::null_mut() };
-    call_or(ptr::null_mut(), || reservation.room.memory().0)
+    call_or(ptr::null_mut(), || reservation.room.memory().unwrap_or(ptr::null_mut()))
 }
 
 /// Sends the first `len` bytes of the reserved memory as a message, with handles.
@@ -199,7 +204,7 @@ pub unsafe extern "C" fn strait_reservation_commit(
         }
         // The object stays whole until the commit, so that a failure drops the room before the borrow of the sender.
         // SAFETY: `strait_reserve` made the object, and the caller gives the object up.
-        let mut object = *unsafe { Box::from_raw(reservation) };
+        let object = *unsafe { Box::from_raw(reservation) };
         // SAFETY: the header requires both pointers to be valid.
         let mut lent = unsafe { Lent::new(handles, handle_count, object.room.shell()) }?;
         let reserved = object.room.len();
@@ -269,18 +274,20 @@ pub unsafe extern "C" fn strait_view_len(view: *const strait_view) -> usize {
 
 /// Returns the bytes of the message, valid until the view is freed. **Unless the message is sealed, the peer can change
 /// the bytes while this process reads them**: copy the bytes on which a decision depends with `strait_view_copy`, and
-/// decide on the copy.
+/// decide on the copy. Returns `NULL` for `NULL`, and in the child of a `fork`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_view_data(view: *const strait_view) -> *const c_void {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
-    unsafe { view.as_ref() }.map_or(ptr::null(), |view| call_or(ptr::null(), || view.view.as_ptr().cast()))
+    let Some(view) = (unsafe { view.as_ref() }) else { return ptr::null() };
+    call_or(ptr::null(), || if view.view.check_fork().is_ok() { view.view.as_ptr().cast() } else { ptr::null() })
 }
 
-/// Returns whether the bytes are sealed: no process can change the bytes any more.
+/// Returns whether the bytes are sealed: no process can change the bytes any more. `false` in the child of a `fork`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_view_is_sealed(view: *const strait_view) -> bool {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
-    unsafe { view.as_ref() }.is_some_and(|view| call_or(false, || view.view.sealed().is_some()))
+    unsafe { view.as_ref() }
+        .is_some_and(|view| call_or(false, || view.view.check_fork().is_ok() && view.view.sealed().is_some()))
 }
 
 /// Copies `len` bytes of the message, from `offset` on, to `out`. Fails with `STRAIT_INVALID_ARGUMENT` if the message
@@ -299,6 +306,7 @@ pub unsafe extern "C" fn strait_view_copy(
         if offset > view.view.len() || len > view.view.len() - offset {
             return Err(Failure::Invalid("offset and len reach beyond the end of the message"));
         }
+        view.view.check_fork()?;
         view.view.read_at(out, offset);
         Ok(())
     })

@@ -116,8 +116,11 @@ impl strait_message {
         taken
     }
 
-    /// Closes the handles that were not taken, and returns the message, to receive into.
-    #[inline]
+    /// Returns the bytes of the message; `None` in a child of `fork` that does not have their memory.
+    fn bytes(&self) -> Option<&[u8]> {
+        call_or(None, || self.message.check_fork().is_ok().then(|| self.message.bytes()))
+    }
+
     /// Reports the sender of the message as a bad peer.
     pub(crate) fn report_bad(&self, reason: &'static str) -> Reported {
         match &self.received {
@@ -126,6 +129,8 @@ impl strait_message {
         }
     }
 
+    /// Closes the handles that were not taken, and returns the message, to receive into.
+    #[inline]
     pub(crate) fn emptied(&mut self) -> &mut Message {
         self.clear();
         &mut self.message
@@ -183,18 +188,18 @@ pub unsafe extern "C" fn strait_message_clear(message: *mut strait_message) {
 }
 
 /// Returns the bytes of a message, valid until the message is received into again, cleared or freed. Returns `NULL`
-/// only if `message` is `NULL`.
+/// only if `message` is `NULL`, and in the child of a `fork` for bytes that the sender has sealed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_message_bytes(message: *const strait_message) -> *const c_void {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
-    unsafe { message.as_ref() }.map_or(std::ptr::null(), |message| message.message.bytes().as_ptr().cast())
+    unsafe { message.as_ref() }.and_then(strait_message::bytes).map_or(std::ptr::null(), |bytes| bytes.as_ptr().cast())
 }
 
-/// Returns the number of bytes of a message; 0 for `NULL`.
+/// Returns the number of bytes of a message; 0 if `strait_message_bytes` returns `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_message_len(message: *const strait_message) -> usize {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
-    unsafe { message.as_ref() }.map_or(0, |message| message.message.bytes().len())
+    unsafe { message.as_ref() }.and_then(strait_message::bytes).map_or(0, <[u8]>::len)
 }
 
 /// Takes the next handles out of a message, at most `capacity`, in the order of sending.

@@ -401,30 +401,33 @@ pub unsafe extern "C" fn strait_mapping_seal(
 }
 
 /// Returns the address of the mapped bytes, valid until the mapping is freed. Write to them only if the mapping was
-/// made for writing (`STRAIT_MAP_WRITE`, `STRAIT_MAP_COPY`, `strait_region_writer`). Returns `NULL` for `NULL`.
+/// made for writing (`STRAIT_MAP_WRITE`, `STRAIT_MAP_COPY`, `strait_region_writer`). Returns `NULL` for `NULL`, and in
+/// the child of a `fork` for memory of `strait_region_writer` that is not sealed.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_mapping_data(mapping: *mut strait_mapping) -> *mut c_void {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
-    match unsafe { mapping.as_mut() }.map(|mapping| &mut mapping.mapped) {
-        Some(Mapped::Shared(map)) => map.as_ptr().cast(),
-        Some(Mapped::Sealed(view)) => view.as_ptr().cast_mut().cast(),
-        Some(Mapped::Copy(copy)) => copy.as_mut_ptr().cast(),
-        Some(Mapped::Writer(Some(writer))) => writer.as_mut_ptr().cast(),
-        Some(Mapped::Writer(None)) | None => ptr::null_mut(),
-    }
+    let Some(mapping) = (unsafe { mapping.as_mut() }) else { return ptr::null_mut() };
+    call_or(ptr::null_mut(), || match &mut mapping.mapped {
+        Mapped::Shared(map) => map.as_ptr().cast(),
+        Mapped::Sealed(view) => view.as_ptr().cast_mut().cast(),
+        Mapped::Copy(copy) => copy.as_mut_ptr().cast(),
+        Mapped::Writer(Some(writer)) if writer.check_fork().is_ok() => writer.as_mut_ptr().cast(),
+        Mapped::Writer(_) => ptr::null_mut(),
+    })
 }
 
-/// Returns the number of mapped bytes; 0 for `NULL`.
+/// Returns the number of mapped bytes; 0 if `strait_mapping_data` returns `NULL`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_mapping_len(mapping: *const strait_mapping) -> usize {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
-    match unsafe { mapping.as_ref() }.map(|mapping| &mapping.mapped) {
-        Some(Mapped::Shared(map)) => map.len(),
-        Some(Mapped::Sealed(view)) => view.len(),
-        Some(Mapped::Copy(copy)) => copy.len(),
-        Some(Mapped::Writer(Some(writer))) => writer.len(),
-        Some(Mapped::Writer(None)) | None => 0,
-    }
+    let Some(mapping) = (unsafe { mapping.as_ref() }) else { return 0 };
+    call_or(0, || match &mapping.mapped {
+        Mapped::Shared(map) => map.len(),
+        Mapped::Sealed(view) => view.len(),
+        Mapped::Copy(copy) => copy.len(),
+        Mapped::Writer(Some(writer)) if writer.check_fork().is_ok() => writer.len(),
+        Mapped::Writer(_) => 0,
+    })
 }
 
 /// Unmaps the memory, and frees the mapping. Ignores `NULL`.

@@ -47,6 +47,12 @@ fn received_messages_are_emptied_and_closed() {
     everywhere("tests/c/received.c", &["-D_GNU_SOURCE"]);
 }
 
+/// Shows that functions return a status, `NULL` or 0 for objects whose memory the child of a fork does not have.
+#[test]
+fn objects_without_memory_in_a_forked_child_are_errors() {
+    everywhere("tests/c/forked.c", &["-D_GNU_SOURCE"]);
+}
+
 /// Shows that data pipes work from C.
 #[test]
 fn streams_go_through_data_pipes() {

@@ -1085,10 +1085,11 @@ strait_status strait_mapping_seal(struct strait_mapping *mapping,
                                   struct strait_region **region);
 
 // Returns the address of the mapped bytes, valid until the mapping is freed. Write to them only if the mapping was
-// made for writing (`STRAIT_MAP_WRITE`, `STRAIT_MAP_COPY`, `strait_region_writer`). Returns `NULL` for `NULL`.
+// made for writing (`STRAIT_MAP_WRITE`, `STRAIT_MAP_COPY`, `strait_region_writer`). Returns `NULL` for `NULL`, and in
+// the child of a `fork` for memory of `strait_region_writer` that is not sealed.
 void *strait_mapping_data(struct strait_mapping *mapping);
 
-// Returns the number of mapped bytes; 0 for `NULL`.
+// Returns the number of mapped bytes; 0 if `strait_mapping_data` returns `NULL`.
 size_t strait_mapping_len(const struct strait_mapping *mapping);
 
 // Unmaps the memory, and frees the mapping. Ignores `NULL`.
@@ -1148,10 +1149,10 @@ void strait_message_free(struct strait_message *message);
 void strait_message_clear(struct strait_message *message);
 
 // Returns the bytes of a message, valid until the message is received into again, cleared or freed. Returns `NULL`
-// only if `message` is `NULL`.
+// only if `message` is `NULL`, and in the child of a `fork` for bytes that the sender has sealed.
 const void *strait_message_bytes(const struct strait_message *message);
 
-// Returns the number of bytes of a message; 0 for `NULL`.
+// Returns the number of bytes of a message; 0 if `strait_message_bytes` returns `NULL`.
 size_t strait_message_len(const struct strait_message *message);
 
 // Takes the next handles out of a message, at most `capacity`, in the order of sending.
@@ -1289,10 +1290,10 @@ size_t strait_view_len(const struct strait_view *view);
 
 // Returns the bytes of the message, valid until the view is freed. **Unless the message is sealed, the peer can change
 // the bytes while this process reads them**: copy the bytes on which a decision depends with `strait_view_copy`, and
-// decide on the copy.
+// decide on the copy. Returns `NULL` for `NULL`, and in the child of a `fork`.
 const void *strait_view_data(const struct strait_view *view);
 
-// Returns whether the bytes are sealed: no process can change the bytes any more.
+// Returns whether the bytes are sealed: no process can change the bytes any more. `false` in the child of a `fork`.
 bool strait_view_is_sealed(const struct strait_view *view);
 
 // Copies `len` bytes of the message, from `offset` on, to `out`. Fails with `STRAIT_INVALID_ARGUMENT` if the message

@@ -451,7 +451,8 @@ impl Message {
     ///
     /// # Errors
     /// [`Error::Forked`] if the bytes lie in memory of the parent process only.
-    pub(crate) fn check_fork(&self) -> Result<(), Error> {
+    #[doc(hidden)]
+    pub fn check_fork(&self) -> Result<(), Error> {
         let elsewhere = self.arrived.sealed().is_some_and(|sealed| sealed.mapping.is_elsewhere());
         if elsewhere { Err(Error::Forked) } else { Ok(()) }
     }

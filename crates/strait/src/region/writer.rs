@@ -55,6 +55,15 @@ impl RegionWriter {
         Ok(Self { region, mapping })
     }
 
+    /// Checks that this process has the memory (a forked child does not).
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a child of `fork`.
+    #[doc(hidden)]
+    pub fn check_fork(&self) -> Result<(), Error> {
+        self.mapping.check_fork()
+    }
+
     /// Seals the memory: returns a region that no process can ever change, and a private copy of this process at the
     /// same address. No byte is copied. The kernel copies a page of the private copy when this process first writes to
     /// the page.

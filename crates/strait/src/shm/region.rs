@@ -101,6 +101,14 @@ impl RegionMapping {
         unsafe { std::slice::from_raw_parts_mut(self.base(), self.len) }
     }
 
+    /// Checks that this process has the memory of the mapping.
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a forked child without the memory.
+    pub(crate) fn check_fork(&self) -> Result<(), Error> {
+        if self.is_elsewhere() { Err(Error::Forked) } else { Ok(()) }
+    }
+
     /// Returns whether this process is a forked child without the memory of the mapping.
     fn is_elsewhere(&self) -> bool {
         self.how == How::Own && self.born.is_elsewhere()

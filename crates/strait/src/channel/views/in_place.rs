@@ -187,7 +187,8 @@ impl<'a, K> InPlace<'a, K> {
     ///
     /// # Errors
     /// [`Error::Forked`] in a child of `fork`.
-    pub(in crate::channel) fn check_fork(&self) -> Result<(), Error> {
+    #[doc(hidden)]
+    pub fn check_fork(&self) -> Result<(), Error> {
         self.end.born.check()
     }
 

@@ -189,6 +189,15 @@ impl<K> Reservation<'_, K> {
         &self.kept
     }
 
+    /// Checks that this process made the reservation, and so has the memory (a forked child does not).
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a child of `fork`.
+    #[doc(hidden)]
+    pub fn check_fork(&self) -> Result<(), Error> {
+        self.end.born.check()
+    }
+
     /// Returns the number of bytes that were reserved for the message.
     pub fn len(&self) -> usize {
         self.len
@@ -485,6 +494,15 @@ impl<K> SealedReservation<'_, K> {
     /// Returns what keeps the end: for an [owned](crate::owned) reservation the `Arc` of the channel.
     pub fn kept(&self) -> &K {
         &self.kept
+    }
+
+    /// Checks that this process made the reservation, and so has the memory (a forked child does not).
+    ///
+    /// # Errors
+    /// [`Error::Forked`] in a child of `fork`.
+    #[doc(hidden)]
+    pub fn check_fork(&self) -> Result<(), Error> {
+        self.end.born.check()
     }
 
     /// Returns the bytes of the message, to be filled; they are zero at first.
