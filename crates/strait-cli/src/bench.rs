@@ -102,26 +102,23 @@ fn peers(asked: &cli::Peers) -> Result<ExitCode> {
 
 /// Measures Strait beside other libraries.
 fn contest(asked: &cli::Peers) -> Result<PeerResults> {
-    let mut programs = Program::all(&asked.programs)?;
-    if let Some(name) = asked.only.iter().find(|name| programs.iter().all(|program| program.name != **name)) {
-        return Err(Trouble::new(format!(
-            "{} has no program peer-{name}; in a checkout: tools/peers {name}",
-            asked.programs.display()
-        )));
-    }
-    if !asked.only.is_empty() {
-        programs.retain(|program| asked.only.contains(&program.name));
+    let programs = Program::all(&asked.programs, &asked.only)?;
+    let cpus = cpus(&asked.cpus)?;
+    let mut spots = asked.placements.clone();
+    spots.retain(|spot| spot.fits(cpus));
+    if spots.is_empty() {
+        return Err(nothing());
     }
     runner::stop_on_interrupt()?;
     peers::run(&Contest {
         programs,
         forms: asked.forms.clone(),
         rows: if asked.rows.is_empty() { Row::ALL.to_vec() } else { asked.rows.clone() },
-        spots: asked.placements.clone(),
+        spots,
         repetitions: asked.repetitions.into(),
         milliseconds: asked.milliseconds,
         budget: asked.budget,
-        cpus: cpus(&asked.cpus)?,
+        cpus,
         seed: asked.seed.unwrap_or_else(runner::any_seed),
     })
 }

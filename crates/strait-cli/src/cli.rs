@@ -218,7 +218,8 @@ pub(crate) struct Peers {
     /// unpinned and on two cores only)
     #[arg(long, value_delimiter = ',', value_parser = form, default_value = "default,tuned")]
     pub(crate) forms: Vec<Form>,
-    /// CPU placements: unpinned, same, two, and busy (unpinned, beside programs that use every processor)
+    /// CPU placements: unpinned, same, two (left out if there is one CPU), and busy (unpinned, beside programs that use
+    /// every processor)
     #[arg(long, value_delimiter = ',', value_parser = spot, default_value = "unpinned,same,two")]
     pub(crate) placements: Vec<Spot>,
     /// Number of repetitions, each with two new processes for every row

@@ -122,6 +122,29 @@ fn peer(directory: &Path, name: &str, script: &str) {
 }
 
 #[test]
+fn peers_are_measured_on_one_processor_and_a_dead_one_has_no_figure() {
+    let directory = tempfile::tempdir().unwrap();
+    let figure = r#"echo '{"p50":7,"mean":7,"count":1}'"#;
+    peer(directory.path(), "strait", figure);
+    peer(directory.path(), "pipe", &format!("{figure}; kill -SEGV $$"));
+    let file = directory.path().join("peers.json");
+    let words = ["bench", "peers", "--cpus", "0", "--rows", "round-trip:64", "--repetitions", "1", "-o"];
+    let words = [&words[..], &[file.to_str().unwrap(), "--programs", directory.path().to_str().unwrap()]].concat();
+    let output = strait(&words);
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    let results: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    let figures: Vec<_> =
+        results["figures"].as_array().unwrap().iter().filter(|figure| figure["form"] == "default").collect();
+    let spots: BTreeSet<_> = figures.iter().map(|figure| figure["spot"].as_str().unwrap()).collect();
+    assert_eq!(spots.len(), 2, "{results}");
+    for figure in figures {
+        let failed = figure["failed"].as_array().map_or(0, Vec::len);
+        assert_eq!(failed, usize::from(figure["program"] == "pipe"), "{figure}");
+        assert_eq!(figure["runs"].as_array().map_or(0, Vec::len), 1 - failed, "{figure}");
+    }
+}
+
+#[test]
 fn the_load_of_the_placement_busy_ends_with_the_program() {
     let directory = tempfile::tempdir().unwrap();
     peer(directory.path(), "strait", "exec sleep 20");

@@ -98,7 +98,9 @@ pub fn run(contest: &Contest) -> Result<PeerResults> {
             let figure = &mut figures[index];
             progress.step(&figure.words());
             if !figure.is_settled() {
-                figure.add(measure(contest, figure)?);
+                // A start that fails, as for lack of memory, costs one run, and not the figures of all others.
+                let outcome = measure(contest, figure);
+                figure.add(outcome.unwrap_or_else(|trouble| program::Outcome::Failed(trouble.to_string())));
             }
         }
     }

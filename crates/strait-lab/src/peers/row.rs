@@ -70,6 +70,11 @@ impl Spot {
         }
     }
 
+    /// Whether the placement is possible on these processors: `two` needs two.
+    pub fn fits(self, cpus: Cpus) -> bool {
+        self != Self::Two || cpus.two().is_some()
+    }
+
     /// Returns the processors of the client and the server; `None` if the scheduler places them.
     pub(super) fn processors(self, cpus: Cpus) -> Result<Option<[usize; 2]>> {
         let (first, second) = cpus.both();
