@@ -58,7 +58,7 @@ pub(crate) use watch::{NOWHERE, Ready, Watcher};
 
 use std::fmt;
 use std::os::fd::{AsFd, OwnedFd};
-use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock};
 
 use crate::deadline::Deadline;
@@ -179,9 +179,10 @@ pub(crate) struct End {
     /// Whether this end notifies its wait set after each received message. Set when the other end is closed while a
     /// trap waits until no message is left: the peer will not notify the wait set any more.
     notifies_each: AtomicBool,
-    /// Whether a receive has failed with a temporary error since the wait set last asked with [`End::take_stumble`].
-    /// The wait set then pauses before reporting this end again.
-    has_stumbled: AtomicBool,
+    /// The time of the last receive that failed with a temporary error, in milliseconds by
+    /// [`coarse_time`](crate::os::coarse_time); 0 if there was none, or if the end was reported again since. A wait set
+    /// pauses before it reports the end again.
+    stumbled: AtomicU64,
     /// The registration of this end with its wait set; `None` if the end is in no wait set. Boxed, so that an end
     /// without a registration is small.
     member: Mutex<Option<Box<Arc<dyn Watcher>>>>,
@@ -579,7 +580,7 @@ impl End {
             sent: AtomicBool::new(false),
             in_set: AtomicBool::new(false),
             notifies_each: AtomicBool::new(false),
-            has_stumbled: AtomicBool::new(false),
+            stumbled: AtomicU64::new(0),
             member: Mutex::new(None),
             counts: Counts::default(),
         };

@@ -330,7 +330,7 @@ impl Member {
         }
         // An end whose last receive failed for lack of a resource is not reported at once: the program would call
         // receive again and again.
-        if self.end().is_some_and(|end| end.take_stumble()) {
+        if self.end().is_some_and(|end| end.rests_after_stumble()) {
             return Examined::Retry;
         }
         let in_trouble = self.in_trouble.swap(false, Ordering::Relaxed);

@@ -3,11 +3,12 @@
 use std::os::fd::AsFd;
 use std::time::Duration;
 
-use crate::common::{DEADLINE, Watched, spawn};
+use crate::common::{DEADLINE, Watched, alone, file_with, finish, parent, spawn, wait_until};
 use crate::roles::{Random, add_all, begin, channels, done, fill, ready, tell, tell_from};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, Deadline};
+use strait::{Channel, Deadline, Error, Outgoing};
 
 /// Whether the descriptor of the wait set is readable now.
 pub(crate) fn is_signalled(set: &WaitSet) -> bool {
@@ -276,4 +277,60 @@ fn a_death_is_told_beside_a_member_that_is_always_ready() {
         set.wait(&mut events, Deadline::NOW).unwrap();
     }
     assert!(events.iter().any(|event| event.key() == 2), "{events:?}");
+}
+
+/// Sends a message with a file once the parent says so, and waits until the parent has received the file.
+pub(crate) fn sends_a_file(_: &str) {
+    let parent = parent();
+    assert_eq!(parent.recv_by(DEADLINE).unwrap().bytes(), b"send");
+    parent.send(Outgoing::new(b"file").handle(file_with(b"content"))).unwrap();
+    assert_eq!(parent.recv_by(DEADLINE).unwrap().bytes(), b"received");
+}
+
+/// Shows that a member that cannot be received from for lack of a descriptor is reported ten times a second at most,
+/// also if the set has another member to report all the time. Runs in a process of its own, because the test limits
+/// descriptors.
+#[test]
+fn a_member_that_lacks_a_descriptor_rests_beside_a_busy_one() {
+    alone("lacks a descriptor", "");
+}
+
+pub(crate) fn lacks_a_descriptor(_: &str) {
+    let (actor, lacking) = spawn("sends a file");
+    let (busy, other) = Channel::pair().unwrap();
+    other.send(b"unread").unwrap();
+    let set = WaitSet::new().unwrap();
+    set.add(&lacking, 1, Interest::Readable, Mode::Level).unwrap();
+    set.add(&busy, 2, Interest::Readable, Mode::Level).unwrap();
+    let mut events = Vec::with_capacity(4);
+    assert_eq!(set.wait(&mut events, DEADLINE), Ok(1));
+    let plenty = getrlimit(Resource::Nofile);
+    let lowest = std::os::fd::AsRawFd::as_raw_fd(&file_with(b"")) as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(lowest), ..plenty }).unwrap();
+    lacking.send(b"send").unwrap();
+    wait_until("the message has arrived", || {
+        set.wait(&mut events, DEADLINE).unwrap();
+        events.iter().any(|event| event.key() == 1)
+    });
+    assert_eq!(lacking.try_recv().unwrap_err(), Error::NoDescriptors);
+    let begin = std::time::Instant::now();
+    let mut reports = 0;
+    while begin.elapsed() < Duration::from_millis(500) {
+        set.wait(&mut events, DEADLINE).unwrap();
+        assert!(events.iter().any(|event| event.key() == 2));
+        if events.iter().any(|event| event.key() == 1) {
+            reports += 1;
+            assert_eq!(lacking.try_recv().unwrap_err(), Error::NoDescriptors);
+        }
+    }
+    let most = 2 + begin.elapsed().as_millis() / 90;
+    setrlimit(Resource::Nofile, plenty).unwrap();
+    assert!((1..=most).contains(&reports), "{reports} reports in {:?}", begin.elapsed());
+    wait_until("the member was reported again", || {
+        set.wait(&mut events, DEADLINE).unwrap();
+        events.iter().any(|event| event.key() == 1)
+    });
+    assert_eq!(lacking.recv_by(DEADLINE).unwrap().take_handles().unwrap().len(), 1);
+    lacking.send(b"received").unwrap();
+    finish(actor);
 }

@@ -15,5 +15,7 @@ fn child() {
         ("hub", |_| roles::hub()),
         ("soaker", |_| threads::soaker()),
         ("to the dead", |_| add::to_the_dead()),
+        ("sends a file", level::sends_a_file),
+        ("lacks a descriptor", level::lacks_a_descriptor),
     ]);
 }

@@ -3,10 +3,12 @@
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::time::Duration;
 
 use super::Rx;
 use super::backlog::{BacklogMessage, BacklogPayload};
 use super::payload::{Payload, SMALLEST_BUFFER, as_uninit};
+use crate::blocked_on::POLL_INTERVAL;
 use crate::channel::message::{Message, Received, ReceivedExtras, Sealed};
 use crate::channel::origin::Origin;
 use crate::channel::{Channel, End, InPlace, recv_in_place};
@@ -14,6 +16,7 @@ use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use crate::lane::mailbox::mailbox;
+use crate::os;
 use crate::ring::{Memory, ONE_CELL, Popped, Record, RecordKind};
 use crate::wake::lock::Guard;
 
@@ -490,14 +493,24 @@ impl End {
             self.counts.cold().limits_reached.add(1);
         }
         if error.passes() {
-            self.has_stumbled.store(true, Ordering::Relaxed);
+            self.stumbled.store(os::coarse_time().as_millis() as u64, Ordering::Relaxed);
         }
         deferred::run();
     }
 
-    /// Returns whether a receive from this end has failed with a temporary error since the last call of this function.
-    pub(crate) fn take_stumble(&self) -> bool {
-        self.has_stumbled.load(Ordering::Relaxed) && self.has_stumbled.swap(false, Ordering::Relaxed)
+    /// Returns whether a receive from this end has failed with a temporary error a short while ago: a wait set reports
+    /// the end again after about [`POLL_INTERVAL`], also if it has other members to report.
+    pub(crate) fn rests_after_stumble(&self) -> bool {
+        let stumbled = self.stumbled.load(Ordering::Relaxed);
+        if stumbled == 0 {
+            return false;
+        }
+        // A wait set that sleeps for the interval finds the end rested, although the clock is coarse.
+        let rests = os::coarse_time() < Duration::from_millis(stumbled) + POLL_INTERVAL * 9 / 10;
+        if !rests {
+            self.stumbled.store(0, Ordering::Relaxed);
+        }
+        rests
     }
 
     /// Receives the next message into `buffer`, if the message is plain: in the ring, and without handles. Returns its
