@@ -90,9 +90,9 @@ pub unsafe extern "C" fn strait_call(
     call(|| {
         // SAFETY: the header requires all the pointers to be valid.
         let (end, reply, parts, mut lent) = unsafe {
-            let end = args::reference(end, "end is NULL")?;
             let reply = reply.as_mut().ok_or(Failure::Invalid("reply is NULL"))?;
             reply.put(Default::default());
+            let end = args::reference(end, "end is NULL")?;
             (end, reply, Gathered::new(parts, part_count)?, Lent::new(handles, handle_count, ptr::null())?)
         };
         let taken = lent.take()?;
@@ -126,10 +126,10 @@ pub unsafe extern "C" fn strait_call_next(
     call(|| {
         // SAFETY: the header requires all three pointers to be valid.
         let (end, request, out) = unsafe {
-            let out = args::out(replier, ptr::null_mut(), "replier is NULL")?;
+            let out = args::out(replier, ptr::null_mut(), "replier is NULL");
             let request = request.as_mut().ok_or(Failure::Invalid("request is NULL"))?;
             request.put(Default::default());
-            (args::reference(end, "end is NULL")?, request, out)
+            (args::reference(end, "end is NULL")?, request, out?)
         };
         let (message, replier) = end.end.next_request(until(deadline))?.into_parts();
         request.put(message);

@@ -12,7 +12,7 @@ use crate::channel::{self, strait_channel};
 use crate::deadline::{strait_deadline, until};
 use crate::handle::strait_handle;
 use crate::in_place::strait_reservation;
-use crate::receive::{receive_all, receive_into, strait_message};
+use crate::receive::{emptied, receive_all, receive_into, strait_message};
 use crate::send::{Sends, send_all, send_parts, strait_outgoing};
 use crate::status::{Failure, call, call_or, strait_status};
 use crate::wait_set::{mode, set, strait_mode, strait_wait_set};
@@ -289,8 +289,8 @@ pub unsafe extern "C" fn strait_receiver_recv(
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
-        let (receiver, message) = unsafe { (half(receiver, NO_RECEIVER)?, half(message, "message is NULL")?) };
-        Ok(receiver.0.recv_message(message.emptied(), until(deadline))?)
+        let (message, receiver) = unsafe { (emptied(message)?, half(receiver, NO_RECEIVER)?) };
+        Ok(receiver.0.recv_message(message, until(deadline))?)
     })
 }
 
@@ -307,10 +307,8 @@ pub unsafe extern "C" fn strait_receiver_recv_into(
     call(|| {
         // SAFETY: the header requires all the pointers to be valid.
         unsafe {
-            let len = args::Place::new(len, 0, "len is NULL")?;
-            let receiver = half(receiver, NO_RECEIVER)?;
-            receive_into(buffer, capacity, &len, handles, |buffer| {
-                receiver.0.recv_into(buffer, until(deadline)).map_err(Failure::from)
+            receive_into(buffer, capacity, len, handles, |buffer| {
+                half(receiver, NO_RECEIVER)?.0.recv_into(buffer, until(deadline)).map_err(Failure::from)
             })
         }
     })
@@ -328,11 +326,10 @@ pub unsafe extern "C" fn strait_receiver_recv_many(
     call(|| {
         // SAFETY: the header requires all the pointers to be valid.
         unsafe {
-            let received = args::out(received, 0, "received is NULL")?;
-            let receiver = half(receiver, NO_RECEIVER)?;
-            *received = receive_all(messages, count, |slots| Ok(receiver.0.recv_many(slots, until(deadline))?))?;
+            receive_all(messages, count, received, |slots| {
+                Ok(half(receiver, NO_RECEIVER)?.0.recv_many(slots, until(deadline))?)
+            })
         }
-        Ok(())
     })
 }
 

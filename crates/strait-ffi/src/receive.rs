@@ -7,7 +7,7 @@ use strait::quota::Reported;
 use strait::{Handle, Message, Received};
 
 use crate::args;
-use crate::channel::{Using, enter, strait_channel};
+use crate::channel::{enter, strait_channel};
 use crate::deadline::{strait_deadline, until};
 use crate::handle::strait_handle;
 use crate::status::{Failure, call, call_or, strait_status};
@@ -129,10 +129,11 @@ impl strait_message {
         }
     }
 
-    /// Closes the handles that were not taken, and returns the message, to receive into.
+    /// Closes the handles that were not taken, drops the bytes, and returns the message, to receive into.
     #[inline]
     pub(crate) fn emptied(&mut self) -> &mut Message {
         self.clear();
+        self.message.clear();
         &mut self.message
     }
 
@@ -145,17 +146,17 @@ impl strait_message {
     }
 }
 
-/// Starts a use of the end, and returns the message, for a function that receives into the message or forwards the
-/// message.
+/// Empties a message of C code, and returns it, to receive into: whatever fails later, the contents are lost.
+///
+/// # Errors
+/// [`Failure::Invalid`] if `message` is `NULL`.
 ///
 /// # Safety
-/// Both pointers are `NULL`, or valid and the caller's during the function call.
-unsafe fn end_and_message<'a>(
-    channel: *const strait_channel,
-    message: *mut strait_message,
-) -> Result<(Using<'a>, &'a mut strait_message), Failure> {
+/// The pointer is `NULL`, or valid and the caller's during the function call.
+#[inline]
+pub(crate) unsafe fn emptied<'a>(message: *mut strait_message) -> Result<&'a mut Message, Failure> {
     // SAFETY: the caller's promise.
-    unsafe { Ok((enter(channel)?, message.as_mut().ok_or(Failure::Invalid("message is NULL"))?)) }
+    unsafe { message.as_mut() }.map(strait_message::emptied).ok_or(Failure::Invalid("message is NULL"))
 }
 
 /// Makes an empty message, to receive into. The caller owns the message. Returns `NULL` on failure.
@@ -183,7 +184,7 @@ pub unsafe extern "C" fn strait_message_free(message: *mut strait_message) {
 pub unsafe extern "C" fn strait_message_clear(message: *mut strait_message) {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
     if let Some(message) = unsafe { message.as_mut() } {
-        call_or((), || message.emptied().clear());
+        call_or((), || _ = message.emptied());
     }
 }
 
@@ -302,9 +303,8 @@ pub unsafe extern "C" fn strait_recv(
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
-        let (using, message) = unsafe { end_and_message(channel, message) }?;
-        message.clear();
-        using.channel().recv_message(&mut message.message, until(deadline)).map_err(|error| using.failure(error))
+        let (message, using) = unsafe { (emptied(message)?, enter(channel)?) };
+        using.channel().recv_message(message, until(deadline)).map_err(|error| using.failure(error))
     })
 }
 
@@ -326,9 +326,8 @@ pub unsafe extern "C" fn strait_recv_into(
     call(|| {
         // SAFETY: the header requires all the pointers to be valid.
         unsafe {
-            let len = args::Place::new(len, 0, "len is NULL")?;
-            let using = enter(channel)?;
-            receive_into(buffer, capacity, &len, handles, |buffer| {
+            receive_into(buffer, capacity, len, handles, |buffer| {
+                let using = enter(channel)?;
                 using.channel().recv_into(buffer, until(deadline)).map_err(|error| using.failure(error))
             })
         }
@@ -336,27 +335,29 @@ pub unsafe extern "C" fn strait_recv_into(
 }
 
 /// Receives a message into a buffer of C code by `receive`. `len` gets the number of bytes, or the needed capacity if
-/// the buffer is too small.
+/// the buffer is too small. Empties `handles` first.
 ///
 /// # Safety
-/// `buffer` is a buffer of `capacity` bytes, and `handles` is `NULL` or a message; both are for this function call
-/// alone.
+/// `buffer` is a buffer of `capacity` bytes, `handles` is `NULL` or a message, and `len` is `NULL` or the caller may
+/// write to it; all are for this function call alone.
 #[inline]
 pub(crate) unsafe fn receive_into(
     buffer: *mut c_void,
     capacity: usize,
-    len: &args::Place<usize>,
+    len: *mut usize,
     handles: *mut strait_message,
     receive: impl FnOnce(&mut [u8]) -> Result<Received, Failure>,
 ) -> Result<(), Failure> {
-    // `len` may lie anywhere, even in the buffer. So it is no reference, and is written once the buffer is not borrowed
-    // any more.
     // SAFETY: the caller's promise.
-    let (buffer, mut handles) = unsafe { (args::buffer(buffer.cast(), capacity)?, handles.as_mut()) };
+    let mut handles = unsafe { handles.as_mut() };
     if let Some(handles) = &mut handles {
         handles.clear();
         handles.message = Message::new();
     }
+    // `len` may lie anywhere, even in the buffer. So it is no reference, and is written once the buffer is not borrowed
+    // any more.
+    // SAFETY: the caller's promise.
+    let (len, buffer) = unsafe { (args::Place::new(len, 0, "len is NULL")?, args::buffer(buffer.cast(), capacity)?) };
     match receive(buffer) {
         Ok(received) => {
             len.set(received.len());
@@ -390,45 +391,45 @@ pub unsafe extern "C" fn strait_recv_many(
     call(|| {
         // SAFETY: the header requires all the pointers to be valid.
         unsafe {
-            let received = args::out(received, 0, "received is NULL")?;
-            let using = enter(channel)?;
-            *received = receive_all(messages, count, |slots| {
+            receive_all(messages, count, received, |slots| {
+                let using = enter(channel)?;
                 using.channel().recv_many(slots, until(deadline)).map_err(|error| using.failure(error))
-            })?;
+            })
         }
-        Ok(())
     })
 }
 
-/// Receives into messages of C code by `receive`. Returns the number of messages received.
+/// Receives into messages of C code by `receive`. `received` gets the number of messages received. Empties all messages
+/// first.
 ///
 /// # Safety
 /// The pointers are as `strait_recv_many` requires.
 pub(crate) unsafe fn receive_all(
     messages: *const *mut strait_message,
     count: usize,
+    received: *mut usize,
     receive: impl FnOnce(&mut [Message]) -> Result<usize, Failure>,
-) -> Result<usize, Failure> {
+) -> Result<(), Failure> {
     // SAFETY: the caller's promise.
-    let messages = unsafe {
-        args::array(messages, count, crate::send::STRAIT_MAX_MESSAGES, "messages is NULL, or there are too many")
-    }?;
+    let (received, messages) = unsafe {
+        let received = args::out(received, 0, "received is NULL");
+        let too_many = "messages is NULL, or there are too many";
+        (received, args::array(messages, count, crate::send::STRAIT_MAX_MESSAGES, too_many)?)
+    };
     if messages.iter().any(|message| message.is_null()) {
         return Err(Failure::Invalid("one of the messages is NULL"));
     }
     // SAFETY: the caller owns each message, and this function holds no other reference to the message.
     let shell = |message: &*mut strait_message| unsafe { &mut **message };
-    let take = |message| {
-        let shell = shell(message);
-        shell.clear();
-        std::mem::take(&mut shell.message)
-    };
-    let mut slots: Vec<Message> = messages.iter().map(take).collect();
-    let received = receive(&mut slots);
+    let mut slots: Vec<Message> = messages.iter().map(|message| std::mem::take(shell(message).emptied())).collect();
+    let filled = received.and_then(|received| {
+        *received = receive(&mut slots)?;
+        Ok(())
+    });
     for (message, slot) in messages.iter().zip(slots) {
         shell(message).message = slot;
     }
-    received
+    filled
 }
 
 /// Forwards a received message with its handles; waits for room until the deadline. On success `message` is empty, and
@@ -447,7 +448,8 @@ pub unsafe extern "C" fn strait_forward(
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
-        let (using, message) = unsafe { end_and_message(channel, message) }?;
+        let (using, message) =
+            unsafe { (enter(channel)?, message.as_mut().ok_or(Failure::Invalid("message is NULL"))?) };
         if message.has_given && !message.message.handles().is_empty() {
             return Err(SOME_TAKEN);
         }
