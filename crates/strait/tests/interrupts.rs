@@ -121,6 +121,36 @@ fn is_ended(
     });
 }
 
+/// Shows that an interrupt ends the wait of a sending thread, although another thread has waited in `rehome` meanwhile.
+#[test]
+fn a_wait_for_room_is_ended_although_a_move_of_the_end_has_waited_meanwhile() {
+    let options = Options::new().wait(Wait::Block).ring(4096).ring_max(4096);
+    let (other, channel) = not_opened(&options);
+    let interrupter = channel.interrupter();
+    let (mover, sender, ended) = (Watched::new(), Watched::new(), std::sync::mpsc::channel());
+    std::thread::scope(|scope| {
+        let moving = scope.spawn(|| {
+            mover.enter();
+            channel.rehome(Duration::from_millis(500))
+        });
+        mover.wait_until_blocked();
+        scope.spawn(|| {
+            sender.enter();
+            let failed = (0..).find_map(|_| channel.send(&[1; 100]).err()).unwrap();
+            ended.0.send(failed.error).unwrap();
+        });
+        assert_eq!(moving.join().unwrap(), Err(Error::TimedOut));
+        sender.wait_until_blocked();
+        // By then the sender sleeps without a limit.
+        std::thread::sleep(2 * AFTER[3].unwrap());
+        interrupter.interrupt();
+        let error = ended.1.recv_timeout(SOON);
+        // The end of the other process ends the sender's wait in any case.
+        drop(other);
+        assert_eq!(error, Ok(Error::Interrupted));
+    });
+}
+
 const WAITS: [Wait; 3] = [Wait::Block, Wait::Adaptive, Wait::Spin];
 /// The time of the interrupt: before or while the wait begins; right after the beginning; during a sleep on the socket;
 /// after a long sleep on the socket.

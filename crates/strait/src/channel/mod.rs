@@ -522,7 +522,7 @@ impl Channel {
     /// A process that sent an end here has made the memory in which the channel goes on, and may still have that
     /// memory. Such a process could disturb the channel after the end was passed on; this call excludes the process.
     /// Nothing is lost or reordered, and the other end notices nothing. Costs as much as sending an end; the channel is
-    /// as fast as before.
+    /// as fast as before. While the call waits, other threads that send from this end wait for the call.
     ///
     /// # Errors
     /// [`Error::WouldBlock`] or [`Error::TimedOut`] while the other end is in transit, or while the peer process has

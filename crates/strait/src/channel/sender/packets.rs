@@ -255,7 +255,9 @@ impl End {
     }
 
     /// Waits for the obstacle `blocked` of a failed attempt to move ends: room, descriptors, the socket, the kernel, a
-    /// lock, or the end of a transfer. That attempt has been undone. The calling thread holds no lock of the end.
+    /// lock, or the end of a transfer. That attempt has been undone. If the obstacle is room or descriptors, the
+    /// calling thread does not hold the sending lock. In every other case the thread holds that lock, or is the only
+    /// thread that uses the end: the wait may use the sleep word for room.
     pub(in crate::channel) fn wait_for(
         &self,
         blocked: Option<BlockedOn>,

@@ -128,9 +128,9 @@ impl End {
         sent
     }
 
-    /// Waits until `deadline` for what the last attempt to send a message with ends was blocked on, such as room. No
-    /// end is being moved during this wait.
-    fn wait_to_send_ends(
+    /// Waits until `deadline` for what the last attempt to send a message with ends, or to move this end, was blocked
+    /// on, such as room. No end is being moved during this wait.
+    pub(super) fn wait_to_send_ends(
         &self,
         tx: &mut Guard<'_, Tx>,
         backoff: &mut PollBackoff,

@@ -226,7 +226,7 @@ impl End {
     }
 
     /// Moves this end within this process, into memory shared only by this process and the process of the other end.
-    /// Waits until `deadline` while the move is not possible.
+    /// Waits until `deadline` while the move is not possible, with the sending lock held.
     pub(in crate::channel) fn rehome(&self, deadline: Deadline) -> Result<(), Error> {
         self.born.check()?;
         let rehomed = self.rehome_by(deadline);
@@ -241,11 +241,12 @@ impl End {
             blocked_on::forget();
             match self.relocate(&Link::own(), &mut Along::default(), Deadline::NOW) {
                 Err(Error::WouldBlock) if !deadline.is_now() => {
-                    let blocked = blocked_on::take();
                     // Another thread may block on this end, in either direction.
-                    drop(self.tx.lock_unless(deadline, || self.interruption())?);
                     drop(self.rx.lock_unless(deadline, || self.interruption())?);
-                    self.wait_for(blocked, &mut backoff, deadline)?
+                    // No other thread may wait for room meanwhile: both threads would sleep on one word.
+                    let mut tx = self.tx.lock_unless(deadline, || self.interruption())?;
+                    tx.mark_blocking();
+                    self.wait_to_send_ends(&mut tx, &mut backoff, deadline)?
                 }
                 moved => break moved?,
             }
