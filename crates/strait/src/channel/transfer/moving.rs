@@ -237,9 +237,10 @@ impl End {
 
     fn rehome_by(&self, deadline: Deadline) -> Result<(), Error> {
         let mut backoff = PollBackoff::default();
+        let mut along = Along::default();
         loop {
             blocked_on::forget();
-            match self.relocate(&Link::own(), &mut Along::default(), Deadline::NOW) {
+            match self.relocate(&Link::own(), &mut along, Deadline::NOW) {
                 Err(Error::WouldBlock) if !deadline.is_now() => {
                     // Another thread may block on this end, in either direction.
                     drop(self.rx.lock_unless(deadline, || self.interruption())?);
@@ -251,7 +252,8 @@ impl End {
                 moved => break moved?,
             }
         }
-        self.lane()?.cancel_transfer();
+        // Another thread may hold a lock of this end by now, so the lane is not asked of the end.
+        along.moved.iter().for_each(|moved| moved.lane.cancel_transfer());
         Ok(())
     }
 
@@ -613,9 +615,11 @@ impl End {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::channel::Channel;
+    use crate::channel::{Channel, Options};
     use crate::lane::directory::LaneDirectory;
     use crate::quota::OverLimit;
+    use std::sync::atomic::Ordering;
+    use std::time::Duration;
 
     /// Brings an end into the state of a pending move that was given up: a mark leads the other end to the fresh lane,
     /// and this process then lacked descriptors for the messages of the other end.
@@ -698,6 +702,33 @@ mod tests {
         theirs.send_handshake(name).unwrap();
         ours.drain(false).unwrap();
         (ours, theirs)
+    }
+
+    /// Shows that a thread that moves an end and a thread that sends from the end both go on once the other end has
+    /// arrived.
+    #[test]
+    fn a_mover_and_a_sender_that_wait_for_one_end_in_transit_both_go_on() {
+        for _ in 0..20 {
+            let (near, far) = Options::new().ring(1024).ring_max(1024).pair().unwrap();
+            far.end.relocate(&Link::own(), &mut Along::default(), Deadline::NOW).unwrap();
+            let limit = Duration::from_secs(60);
+            std::thread::scope(|scope| {
+                let moving = scope.spawn(|| near.rehome(limit));
+                let begin = Instant::now();
+                // The mover has the lock, or sleeps on the word for room.
+                let sleeps = || near.end.lane().map_or(true, |lane| lane.out().waiting().load(Ordering::SeqCst) != 0);
+                while !sleeps() && begin.elapsed() < limit {
+                    std::thread::yield_now();
+                }
+                let sending = scope.spawn(|| (0..100).try_for_each(|_| near.send_by(&[0; 100], limit)));
+                std::thread::sleep(Duration::from_millis(20));
+                far.end.lane().unwrap().cancel_transfer();
+                let receiving = scope.spawn(|| (0..100).try_for_each(|_| far.recv_by(limit).map(drop)));
+                assert_eq!(moving.join().unwrap(), Ok(()));
+                assert!(sending.join().unwrap().is_ok());
+                assert_eq!(receiving.join().unwrap(), Ok(()));
+            });
+        }
     }
 
     #[test]
