@@ -680,6 +680,38 @@ fn the_doctor_says_what_works_and_what_mends_the_rest() {
     // The line behind a problem says how to fix the problem.
     let mut lines = said.lines().skip_while(|line| !line.starts_with("limited  descriptors (RLIMIT_NOFILE)"));
     assert!(lines.next().is_some() && lines.next() == Some("      fix: ulimit -n 4096"), "{said}");
+
+    // A low limit on the size of files is named as the cause of each failure: none, and a page.
+    for blocks in ["0", "8"] {
+        let limited = "ulimit -f \"$1\"; exec \"$0\" doctor";
+        let output = Command::new("sh").args(["-c", limited, env!("CARGO_BIN_EXE_strait"), blocks]).output().unwrap();
+        let said = String::from_utf8(output.stdout).unwrap();
+        let lines: Vec<&str> = said.lines().collect();
+        let fixes: Vec<&str> =
+            lines.windows(2).filter(|pair| pair[0].starts_with("BROKEN")).map(|pair| pair[1].trim()).collect();
+        assert!(fixes.len() >= 4 && fixes.iter().all(|fix| *fix == "fix: ulimit -f unlimited"), "{said}");
+    }
+}
+
+/// Shows that the doctor knows a container by its namespaces, and says nothing of a `/proc` that is not mounted.
+#[test]
+fn the_doctor_knows_a_container() {
+    let contained = |script: &str| {
+        let unshare = ["--user", "--map-root-user", "--pid", "--mount", "--fork", "sh", "-c", script];
+        let output = Command::new("unshare").args(unshare).arg(env!("CARGO_BIN_EXE_strait")).output();
+        output.map(|output| String::from_utf8(output.stdout).unwrap()).unwrap_or_default()
+    };
+    let line = |said: &str, what: &str| said.lines().find(|line| line.contains(what)).map(str::to_owned);
+    if !contained("mount -t proc proc /proc && echo yes").contains("yes") {
+        eprintln!("SKIPPED: user namespaces are not allowed here");
+        return;
+    }
+    let said = contained("mount -t proc proc /proc && exec \"$0\" doctor");
+    assert!(line(&said, "namespaces").unwrap().contains("own user and PID namespaces"), "{said}");
+    let said = contained("mount -t tmpfs none /proc && exec \"$0\" doctor");
+    for what in ["namespaces", "vm.memfd_noexec"] {
+        assert!(line(&said, what).unwrap().contains("not known"), "{said}");
+    }
 }
 
 #[test]

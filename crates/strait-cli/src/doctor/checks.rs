@@ -2,6 +2,7 @@
 
 use std::fs::{self, File};
 use std::os::fd::{AsFd, OwnedFd};
+use std::path::Path;
 use std::time::Duration;
 
 use rustix::fs::{MemfdFlags, SealFlags};
@@ -19,6 +20,9 @@ const DEADLINE: Duration = Duration::from_secs(10);
 /// How to fix a sandbox that refuses a system call.
 const SANDBOX: &str =
     "allow the call in the sandbox's filter (docs/reference/system-calls.md), or make channels before it is active";
+
+/// How to fix a limit on the size of files that is too low.
+const FILE_SIZE: &str = "ulimit -f unlimited";
 
 /// Runs all checks, and returns their findings.
 pub(super) fn all() -> Vec<Finding> {
@@ -54,6 +58,13 @@ fn refused(errno: Errno) -> String {
     }
 }
 
+/// Returns the finding of a check in which Strait failed with `error`.
+fn failed(what: &'static str, error: String) -> Finding {
+    // The text of the error names the limit.
+    let cure = if error.contains("RLIMIT_FSIZE") { FILE_SIZE } else { SANDBOX };
+    Finding::broken(what, error, cure)
+}
+
 /// Checks the version of the kernel.
 fn kernel() -> Finding {
     let release = rustix::system::uname().release().to_string_lossy().into_owned();
@@ -81,16 +92,18 @@ fn seccomp() -> Finding {
     }
 }
 
-/// Reports whether this process is in the initial user and PID namespaces.
+/// Reports whether this process is in the initial user and PID namespaces. The kernel gives both a fixed number.
 fn namespaces() -> Finding {
-    let own_users =
-        fs::read_to_string("/proc/self/uid_map").is_ok_and(|map| map.split_whitespace().ne(["0", "0", "4294967295"]));
-    let own_processes = status("NSpid").is_some_and(|numbers| numbers.split_whitespace().count() > 1);
-    let found = match (own_users, own_processes) {
-        (false, false) => "initial namespaces",
-        (true, false) => "own user namespace: peers outside appear as user 65534 unless they are mapped",
-        (false, true) => "own PID namespace: peers outside have no process number",
-        (true, true) => "own user and PID namespaces: peers outside are unknown unless they are mapped",
+    let is_own = |name: &str, initial: &str| {
+        let namespace = fs::read_link(format!("/proc/self/ns/{name}")).ok()?;
+        Some(namespace != Path::new(initial))
+    };
+    let found = match (is_own("user", "user:[4026531837]"), is_own("pid", "pid:[4026531836]")) {
+        (Some(false), Some(false)) => "initial namespaces",
+        (Some(true), Some(false)) => "own user namespace: peers outside appear as user 65534 unless they are mapped",
+        (Some(false), Some(true)) => "own PID namespace: peers outside have no process number",
+        (Some(true), Some(true)) => "own user and PID namespaces: peers outside are unknown unless they are mapped",
+        _ => "not known",
     };
     Finding::good("namespaces", found)
 }
@@ -106,20 +119,27 @@ fn memfd() -> Finding {
         rustix::fs::ftruncate(&fd, 4096)?;
         rustix::fs::fcntl_add_seals(&fd, SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL)
     };
+    const WHAT: &str = "memfd_create, sealing";
+    // A signal ends a process that makes a file longer than this limit.
+    if let Some(limit) = getrlimit(Resource::Fsize).current.filter(|limit| *limit < 4096) {
+        return Finding::broken(WHAT, format!("RLIMIT_FSIZE is {limit} bytes"), FILE_SIZE);
+    }
     match sealed() {
-        Ok(()) => Finding::good("memfd_create, sealing", "works"),
-        Err(errno) => Finding::broken("memfd_create, sealing", refused(errno), SANDBOX),
+        Ok(()) => Finding::good(WHAT, "works"),
+        Err(errno) => Finding::broken(WHAT, refused(errno), SANDBOX),
     }
 }
 
 /// Reports the kernel's policy on executable memfds.
 fn memfd_policy() -> Finding {
     let value = fs::read_to_string("/proc/sys/vm/memfd_noexec").unwrap_or_default();
+    let has_settings = fs::metadata("/proc/sys/vm").is_ok();
     let found = match value.trim() {
         "0" => "0: memfds may be executable",
         "1" => "1: memfds are executable only on request",
         "2" => "2: memfds are never executable, as Strait's are",
-        _ => "not in this kernel (before 6.3)",
+        "" if has_settings => "not in this kernel (before 6.3)",
+        _ => "not known",
     };
     Finding::good("vm.memfd_noexec", found)
 }
@@ -158,7 +178,7 @@ fn descriptors_travel() -> Finding {
     };
     match travel() {
         Ok(()) => Finding::good(WHAT, "arrive"),
-        Err(error) => Finding::broken(WHAT, error, SANDBOX),
+        Err(error) => failed(WHAT, error),
     }
 }
 
@@ -169,7 +189,7 @@ fn credentials() -> Finding {
     match found {
         Ok(Some(peer)) if peer.pid == Some(std::process::id()) => Finding::good(WHAT, "reported by the kernel"),
         Ok(_) => Finding::lacking(WHAT, "not reported by the kernel", "policies cannot tell processes apart", SANDBOX),
-        Err(error) => Finding::broken(WHAT, error, SANDBOX),
+        Err(error) => failed(WHAT, error),
     }
 }
 
@@ -219,7 +239,7 @@ fn file_size() -> Finding {
     match getrlimit(Resource::Fsize).current {
         Some(limit) if limit < 256 << 20 => {
             let so = "longer messages fail with EFBIG";
-            Finding::lacking(WHAT, format!("{limit} bytes"), so, "ulimit -f unlimited")
+            Finding::lacking(WHAT, format!("{limit} bytes"), so, FILE_SIZE)
         }
         _ => Finding::good(WHAT, "no limit"),
     }
@@ -295,7 +315,7 @@ fn channel() -> Finding {
     };
     match talk() {
         Ok(()) => Finding::good(WHAT, "arrive"),
-        Err(error) => Finding::broken(WHAT, error, SANDBOX),
+        Err(error) => failed(WHAT, error),
     }
 }
 
@@ -318,7 +338,7 @@ fn ends() -> Finding {
     };
     match travel() {
         Ok(()) => Finding::good(WHAT, "arrive"),
-        Err(error) => Finding::broken(WHAT, error, SANDBOX),
+        Err(error) => failed(WHAT, error),
     }
 }
 
