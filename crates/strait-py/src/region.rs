@@ -126,7 +126,8 @@ impl Region {
     }
 
     /// Returns an array over the bytes from `offset` on: of a sealed region a read-only array. An unsealed region needs
-    /// `trust`, since another process may write to the region at any time.
+    /// `trust`, since another process may write to the region at any time. Without `trust`, raises `ValueError` for a
+    /// truth value other than 0 and 1, and for a text with a character above U+10FFFF.
     #[pyo3(signature = (shape, dtype, *, offset=0, order="C", trust=false))]
     fn array<'py>(
         slf: &Bound<'py, Self>,

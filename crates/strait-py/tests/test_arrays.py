@@ -247,6 +247,8 @@ HOSTILE = [
     packed(order="K"), packed(order="A"), packed(order=None), packed(order="\ud7ff"), packed(data=bytes(7)),
     packed(data=None), packed(data="eight by"), packed(data=[0]), packed(data=[0, 0]), packed(data=[2**63, 0]),
     packed(data=[-1, 0]), packed(data=[0, 0, 0]), packed(more=b"\xc0"), packed("|b1", (8,), data=b"\0\1\2\0\0\0\0\0"),
+    packed("<U2", (1,), data=b"\xff\xff\xff\x7f" * 2), packed(">U1", data=b"\0\0\0a\0\x11\0\0"),
+    packed("|U1", (1, 2), "F", data=b"a\0\0\0\0\0\x11\0"),
     strait.dumps(strait.Unknown(2, b"")), strait.dumps(strait.Unknown(2, b"\xc0")),
     strait.dumps(strait.Unknown(2, b"\x90")),
     strait.dumps(strait.Unknown(2, b"\xdd\xff\xff\xff\xff")),
@@ -272,7 +274,7 @@ def test_the_frame_of_the_hostile_tests_is_an_array():
     [
         (8, [0, 1], (2,), "<i4"), (8, [0, 9], (2,), "<i4"), (8, [0, 2**64 - 1], (2,), "<i4"), (7, [0, 0], (2,), "<i4"),
         (8, [0, 0], (0,), "<i4"), (8, [0, 0], (2**40,), "<i4"), (8, [1, 0], (2,), "<i4"), (8, [0, 0], (8,), "|b1"),
-        (8, [0, -1], (2,), "<i4"),
+        (8, [0, -1], (2,), "<i4"), (8, [0, 0], (2,), "<U1"),
     ],
 )
 def test_arrays_that_are_not_within_their_region_are_malformed(pair, size, place, shape, dtype):
@@ -545,6 +547,18 @@ def test_a_region_is_an_array_only_if_nobody_can_write_to_it(pair):
     assert again.access == "sealed" and again.read(1, 1) == b"\x08"
     with open(os.devnull) as file, pytest.raises(strait.NotARegion):
         strait.Region.from_fd(file)
+
+
+@pytest.mark.parametrize("dtype", ["?", "<U1", ">U1", [("a", "u1", (3,)), ("b", "?")], [("a", [("b", "<U1")])]], ids=str)
+@pytest.mark.parametrize("order", ["C", "F"])
+def test_a_region_with_values_that_do_not_exist_is_no_array(dtype, order):
+    region = strait.Region.sealed(b"\2\2\2\2" * 6)
+    with pytest.raises(ValueError, match="truth value|text"):
+        region.array((2, 3), dtype, order=order)
+    with pytest.raises(ValueError, match="truth value|text"):
+        region.array((), dtype)
+    good = strait.Region.sealed(np.zeros((2, 3), dtype).tobytes())
+    assert not any(good.array((2, 3), dtype, order=order).tobytes())
 
 
 def test_hostile_origins_of_arrays(pair):

@@ -164,7 +164,10 @@ def of_region(
             "the region first, or say trust=True if you trust every process that has it"
         )
     buffer: Any = region if region.access == "sealed" else region.trusted()
-    return numpy.ndarray(shape, dtype, buffer, offset, order=_order(order))
+    array: Any = numpy.ndarray(shape, dtype, buffer, offset, order=_order(order))
+    if not trust:
+        _check_values(array)
+    return array
 
 
 def _order(order: str) -> Any:
@@ -494,10 +497,23 @@ def _of_memory(numpy: Any, dtype: str, shape: tuple[int, ...], order: str, memor
         array = numpy.empty(shape, dtype, order=_order(order))
     else:
         array = numpy.frombuffer(memory, dtype).reshape(shape, order=_order(order))
-    # NumPy relies on these conditions without checking them.
-    if array.dtype.kind == "b" and array.size and array.view("u1").max() > 1:
-        raise ValueError("a truth value is neither 0 nor 1")
+    _check_values(array)
     return array
+
+
+def _check_values(array: Any) -> None:
+    """Raises `ValueError` if a value of an array is outside of its type. NumPy relies on the values without checking
+    them, and writes out of bounds for a text with a character above U+10FFFF."""
+    dtype = array.dtype
+    if array.size == 0:
+        return
+    if dtype.names is not None:
+        for name in dtype.names:
+            _check_values(array[name])
+    elif dtype.kind == "b" and array.view("u1").max() > 1:
+        raise ValueError("a truth value is neither 0 nor 1")
+    elif dtype.kind == "U" and array.view((f"{dtype.byteorder}u4", (dtype.itemsize // 4,))).max() > sys.maxunicode:
+        raise ValueError("a text has a character above U+10FFFF")
 
 
 def _table(dtype: str, shape: tuple[int, ...], memory: Any, origin: str, trust: bool) -> Any:
