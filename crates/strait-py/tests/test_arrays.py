@@ -239,6 +239,7 @@ HOSTILE = [
     packed("O"), packed("|O8"), packed("<O8"), packed("<i3"), packed("<i9999999999"), packed("<i+4"), packed(""),
     packed("<"),
     packed("\u20ac\u20ac"), packed("<U0"), packed("<U4294967295"), packed("<f16"), packed("<c32"), packed("i4,i4"),
+    packed("<M8[0s]", (1,)), packed("<m8[00D]", (1,)), packed("<m8[01s]", (1,)), packed("<M8[4294967296s]", (1,)),
     packed("<M8[xx]"), packed("<M8[ns"), packed("<M8[" + "s" * 99 + "]"), packed(4), packed(None), packed(["<i4"]),
     packed(shape=(3,)), packed(shape=(2**62,)), packed(shape=(2**63, 2)), packed(shape=(2**64 - 1,)),
     packed(shape=(0,)),

@@ -30,11 +30,14 @@ fn number(digits: &str) -> Option<u64> {
     digits.parse().ok().filter(|size| is_number && (1..=1 << 29).contains(size))
 }
 
-/// Returns whether `text` may be the unit of a time: nothing, or letters and digits in brackets.
+/// Returns whether `text` may be the unit of a time: nothing, or a number and letters in brackets. NumPy divides by the
+/// number, so it is not 0, and has no more digits than fit 31 bits.
 fn is_unit(text: &str) -> bool {
-    let unit = text.strip_prefix('[').and_then(|text| text.strip_suffix(']'));
-    text.is_empty()
-        || unit.is_some_and(|unit| unit.len() <= 12 && unit.bytes().all(|byte| byte.is_ascii_alphanumeric()))
+    let Some(unit) = text.strip_prefix('[').and_then(|text| text.strip_suffix(']')) else { return text.is_empty() };
+    let letters = unit.trim_start_matches(|character: char| character.is_ascii_digit());
+    let digits = unit.len() - letters.len();
+    let is_number = digits <= 9 && !unit.starts_with('0');
+    is_number && letters.len() <= 12 && letters.bytes().all(|byte| byte.is_ascii_alphabetic())
 }
 
 /// Returns the number of bytes of an array; `None` if there are too many dimensions, or if the product of all
