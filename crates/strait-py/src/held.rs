@@ -1,8 +1,7 @@
 //! Ends used by several threads: when an end closes, and when it can be taken out.
 
 use std::ops::Deref;
-use std::sync::atomic::{AtomicU32, Ordering};
-use std::sync::{Arc, Mutex};
+use std::sync::{Arc, Mutex, OnceLock};
 
 use pyo3::exceptions::PyValueError;
 use pyo3::prelude::*;
@@ -29,20 +28,21 @@ impl CloseWith for AsyncChannel {
     }
 }
 
-/// An end, held by every call on the end. The last call to release the end closes it, and gives the reason.
+/// An end, held by every call on the end. The last call to release the end closes it, and gives the reason if there is
+/// one.
 pub(crate) struct Held<C: CloseWith> {
     end: Option<C>,
-    reason: AtomicU32,
+    reason: OnceLock<u32>,
 }
 
 impl<C: CloseWith> Held<C> {
     pub(crate) fn new(end: C) -> Self {
-        Self { end: Some(end), reason: AtomicU32::new(0) }
+        Self { end: Some(end), reason: OnceLock::new() }
     }
 
-    /// Sets the reason for the peer when the end closes.
+    /// Sets the reason for the peer when the end closes. Only the first reason counts.
     pub(crate) fn set_reason(&self, reason: u32) {
-        self.reason.store(reason, Ordering::Relaxed);
+        let _ = self.reason.set(reason);
     }
 
     pub(crate) fn into_end(mut self) -> C {
@@ -60,8 +60,8 @@ impl<C: CloseWith> Deref for Held<C> {
 
 impl<C: CloseWith> Drop for Held<C> {
     fn drop(&mut self) {
-        if let Some(end) = self.end.take() {
-            end.close_with(self.reason.load(Ordering::Relaxed));
+        if let (Some(end), Some(reason)) = (self.end.take(), self.reason.get()) {
+            end.close_with(*reason);
         }
     }
 }

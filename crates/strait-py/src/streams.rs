@@ -11,6 +11,7 @@ use strait::wait::{Interest, Mode, Source, WaitSet};
 use strait::{Deadline, Error, Handle, Interrupter};
 
 use crate::connection::{steady, writable_room};
+use crate::held::{self, CloseWith};
 use crate::sync::lock;
 use crate::waiting::{self, Timeout};
 use crate::{errors, options};
@@ -19,7 +20,7 @@ use crate::{errors, options};
 const PIECE: usize = 1 << 16;
 
 /// A pipe end for interrupting, watching and sending.
-trait PipeEnd: Source + Into<Handle> + Sized {
+trait PipeEnd: Source + Into<Handle> + CloseWith + Sized {
     const INTEREST: Interest;
     /// Returns the interrupter for the waits of other threads.
     fn waits(&self) -> Interrupter;
@@ -57,9 +58,21 @@ impl PipeEnd for DataConsumer {
     }
 }
 
-enum State<E> {
+impl CloseWith for DataProducer {
+    fn close_with(self, reason: u32) {
+        self.abort(reason);
+    }
+}
+
+impl CloseWith for DataConsumer {
+    fn close_with(self, reason: u32) {
+        self.abort(reason);
+    }
+}
+
+enum State<E: PipeEnd> {
     Open {
-        end: Arc<E>,
+        end: Arc<held::Held<E>>,
         set: Option<Arc<WaitSet>>,
     },
     Closed,
@@ -71,16 +84,16 @@ enum State<E> {
 }
 
 /// The end of a data pipe in a Python object.
-struct Held<E>(Mutex<State<E>>);
+struct Held<E: PipeEnd>(Mutex<State<E>>);
 
 impl<E: PipeEnd> Held<E> {
     fn new(end: E) -> Self {
         // An interrupter ends only waits that begin after its making, so the interrupter is made before any wait.
         let _ = end.waits();
-        Self(Mutex::new(State::Open { end: Arc::new(end), set: None }))
+        Self(Mutex::new(State::Open { end: Arc::new(held::Held::new(end)), set: None }))
     }
 
-    fn get(&self, py: Python<'_>) -> PyResult<Arc<E>> {
+    fn get(&self, py: Python<'_>) -> PyResult<Arc<held::Held<E>>> {
         let (class, text) = match &*lock(&self.0) {
             State::Open { end, .. } => return Ok(end.clone()),
             State::Closed => ("Closed", "this end of the data pipe was closed in this process"),
@@ -117,7 +130,7 @@ impl<E: PipeEnd> Held<E> {
             State::Open { set: Some(set), .. } => Ok(set.clone()),
             State::Open { set, .. } => {
                 let made = WaitSet::new().and_then(|made| {
-                    made.add(&*end, 0, E::INTEREST, Mode::Level)?;
+                    made.add(&**end, 0, E::INTEREST, Mode::Level)?;
                     Ok(made)
                 });
                 Ok(set.insert(Arc::new(made.map_err(|error| errors::raise(py, error))?)).clone())
@@ -150,7 +163,8 @@ impl<E: PipeEnd> Held<E> {
         let mut state = lock(&self.0);
         match std::mem::replace(&mut *state, State::Moved { set: None }) {
             State::Open { end, set } => match Arc::try_unwrap(end) {
-                Ok(end) => {
+                Ok(held) => {
+                    let end = held.into_end();
                     // An end in transit leaves its set.
                     let set = set.filter(|set| set.remove(&end).is_ok());
                     *state = State::Moved { set };
@@ -176,7 +190,7 @@ impl<E: PipeEnd> Held<E> {
                 State::Moved { set } => set.take().filter(|set| set.add(&end, 0, E::INTEREST, Mode::Level).is_ok()),
                 _ => None,
             };
-            *state = State::Open { end: Arc::new(end), set };
+            *state = State::Open { end: Arc::new(held::Held::new(end)), set };
         }
     }
 
@@ -189,7 +203,9 @@ impl<E: PipeEnd> Held<E> {
         drop(set);
     }
 
-    fn close(&self, py: Python<'_>)
+    /// Closes the end; with a reason, aborts the stream. If a call still uses the end, the end closes when the call
+    /// returns.
+    fn close(&self, py: Python<'_>, reason: Option<u32>)
     where
         E: Send + Sync,
     {
@@ -198,34 +214,11 @@ impl<E: PipeEnd> Held<E> {
             state => std::mem::replace(state, State::Closed),
         };
         if let State::Open { end, set } = state {
+            if let Some(reason) = reason {
+                end.set_reason(reason);
+            }
             end.waits().interrupt();
             py.detach(|| drop((set, end)));
-        }
-    }
-
-    /// Closes the end by `abort`, once the calls of other threads have left it.
-    fn abort(&self, py: Python<'_>, abort: impl FnOnce(E) + Send)
-    where
-        E: Send + Sync,
-    {
-        let state = match &mut *lock(&self.0) {
-            State::Moved { .. } => return,
-            state => std::mem::replace(state, State::Closed),
-        };
-        if let State::Open { mut end, set } = state {
-            end.waits().interrupt();
-            py.detach(|| {
-                drop(set);
-                // The interrupted calls give their references back.
-                let end = loop {
-                    match Arc::try_unwrap(end) {
-                        Ok(end) => break end,
-                        Err(shared) => end = shared,
-                    }
-                    std::thread::yield_now();
-                };
-                abort(end);
-            });
         }
     }
 
@@ -358,12 +351,12 @@ impl Producer {
     /// reason. Ends the waits of other threads. Does nothing if the end was closed.
     #[pyo3(signature = (reason=0))]
     fn abort(&self, py: Python<'_>, reason: u32) {
-        self.held.abort(py, |end| end.abort(reason));
+        self.held.close(py, Some(reason));
     }
 
     /// Closes this end, and thereby ends the stream. Ends the waits of other threads. Does nothing the second time.
     fn close(&self, py: Python<'_>) {
-        self.held.close(py);
+        self.held.close(py, None);
     }
 
     /// Whether this end was closed here or sent away.
@@ -378,7 +371,7 @@ impl Producer {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) {
-        self.held.close(py);
+        self.held.close(py, None);
     }
 }
 
@@ -496,12 +489,12 @@ impl Consumer {
     /// nothing if the end was closed.
     #[pyo3(signature = (reason=0))]
     fn abort(&self, py: Python<'_>, reason: u32) {
-        self.held.abort(py, |end| end.abort(reason));
+        self.held.close(py, Some(reason));
     }
 
     /// Closes this end. Ends the waits of other threads. Does nothing the second time.
     fn close(&self, py: Python<'_>) {
-        self.held.close(py);
+        self.held.close(py, None);
     }
 
     /// Whether this end was closed here or sent away.
@@ -516,7 +509,7 @@ impl Consumer {
 
     #[pyo3(signature = (*_exception))]
     fn __exit__(&self, py: Python<'_>, _exception: &Bound<'_, PyAny>) {
-        self.held.close(py);
+        self.held.close(py, None);
     }
 
     fn __iter__(slf: Py<Self>) -> Py<Self> {

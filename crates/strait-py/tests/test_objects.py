@@ -149,6 +149,47 @@ def test_an_end_that_was_not_sent_stays():
     assert other.recv_message().handles[0].write(b"y") == 1 and consumer.read() == b"y"
 
 
+ABORTED = """
+import signal, sys, strait
+producer, consumer = strait.DataPipe(4096)
+if sys.argv[1] == "producer":
+    producer.write_whole(bytes(4096))
+    end, wait = producer, lambda: producer.write(b"x")
+    def rest():
+        assert consumer.read_whole(4096) == bytes(4096)
+        consumer.read()
+else:
+    end, wait = consumer, consumer.read
+    def rest():
+        # The producer finds the other end closed once there is no room.
+        for _ in range(2):
+            producer.write(bytes(4096))
+def handler(number, frame):
+    end.abort(7)
+signal.signal(signal.SIGALRM, handler)
+signal.setitimer(signal.ITIMER_REAL, 0.1)
+try:
+    wait()
+except strait.Closed:
+    pass
+else:
+    raise SystemExit("not closed")
+try:
+    rest()
+except strait.Aborted as error:
+    assert error.reason == 7
+else:
+    raise SystemExit("not aborted")
+"""
+
+
+@pytest.mark.parametrize("end", ["producer", "consumer"])
+def test_a_signal_handler_can_abort_the_end_that_it_interrupts(python, end):
+    process = python(ABORTED, args=[end], stderr=subprocess.PIPE, text=True)
+    _, errors = process.communicate(timeout=LONG)
+    assert process.returncode == 0, errors
+
+
 def test_wait_and_close_with_data_pipes():
     producer, consumer = strait.DataPipe(64)
     assert strait.wait([consumer], 0) == []
