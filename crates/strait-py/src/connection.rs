@@ -428,7 +428,8 @@ impl Connection {
     }
 
     /// Sends several messages of bytes with few wake-ups of the peer, and returns the number of messages sent. If a
-    /// message cannot be sent, raises the error only if it is the first message.
+    /// message cannot be sent, raises the error only if it is the first message. An exception raised by a signal
+    /// handler gets the number of messages sent as its attribute `sent`.
     #[pyo3(signature = (messages, *, timeout=None))]
     fn send_many(&self, py: Python<'_>, messages: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<usize> {
         self.check_writable()?;
@@ -445,8 +446,13 @@ impl Connection {
         });
         match outcome {
             Ok(Ok(())) => Ok(messages.len()),
-            _ if sent > 0 => Ok(sent),
-            outcome => outcome?.map(|()| 0).map_err(|error| self.failed(py, &channel, error)),
+            Ok(Err(_)) if sent > 0 => Ok(sent),
+            Ok(Err(error)) => Err(self.failed(py, &channel, error)),
+            Err(raised) => {
+                // An exception of a class without attributes is raised as it is.
+                let _ = raised.value(py).setattr("sent", sent);
+                Err(raised)
+            }
         }
     }
 

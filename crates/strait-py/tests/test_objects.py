@@ -429,6 +429,30 @@ def test_a_row_that_does_not_fit_is_sent_in_part():
         one.send_many([b"12345"])
 
 
+class Stop(Exception):
+    pass
+
+
+def test_a_signal_handler_ends_a_row_of_messages():
+    one, other = strait.pair(queue_messages=3)
+
+    def handler(_number, _frame):
+        # Messages are there: the row is being sent.
+        if other.status.messages:
+            signal.setitimer(signal.ITIMER_REAL, 0)
+            raise Stop
+
+    before = signal.signal(signal.SIGALRM, handler)
+    signal.setitimer(signal.ITIMER_REAL, 0.05, 0.05)
+    try:
+        with pytest.raises(Stop) as stopped:
+            one.send_many([b"x"] * 5, timeout=LONG)
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    assert stopped.value.sent == 3 == len(other.recv_many(9))
+
+
 def test_status_and_counters(pair):
     one, other = pair
     one.send_bytes(b"abc")
