@@ -139,8 +139,7 @@ impl Caller {
         if let Some(requests) = requests {
             options = options.requests(requests);
         }
-        let channel = connection.get().take(py)?.into_channel();
-        let channel = channel.ok_or_else(|| errors::named(py, "BadHandle", "this is no connection".to_owned()))?;
+        let channel = connection.get().take_channel(py)?;
         let _ = channel.interrupter();
         Ok(Self { end: Mutex::new(Some(Arc::new(options.over(channel)))), settings })
     }

@@ -165,7 +165,13 @@ impl Connection {
                 Ok(held) => {
                     let channel = held.into_end();
                     // An end in transit leaves its set.
-                    let set = set.filter(|set| set.leave(&channel).is_ok());
+                    let set = set.filter(|set| {
+                        let left = set.leave(&channel).is_ok();
+                        if !left {
+                            set.end();
+                        }
+                        left
+                    });
                     *end = End::Moved { set };
                     Ok(channel.into())
                 }
@@ -181,26 +187,36 @@ impl Connection {
         }
     }
 
+    /// Takes the end out, to be used by another object of this process.
+    pub(crate) fn take_channel(&self, py: Python<'_>) -> PyResult<Channel> {
+        let channel = self.take(py)?.into_channel();
+        self.sent();
+        channel.ok_or_else(|| errors::named(py, "BadHandle", "this is no connection".to_owned()))
+    }
+
     /// Puts the end back after a failed send.
     pub(crate) fn restore(&self, handle: Handle) {
         if let Some(channel) = handle.into_channel() {
             let mut end = lock(&self.end);
             let before = std::mem::replace(&mut *end, End::open(channel));
-            if let (End::Moved { set: Some(before) }, End::Open { channel, set }) = (before, &mut *end)
-                && before.join(&***channel).is_ok()
-            {
-                *set = Some(before);
+            if let (End::Moved { set: Some(before) }, End::Open { channel, set }) = (before, &mut *end) {
+                match before.join(&***channel) {
+                    Ok(()) => *set = Some(before),
+                    Err(_) => before.end(),
+                }
             }
         }
     }
 
-    /// Notes that the end was sent.
+    /// Notes that the end will not come back. Ends the waits of other threads in `poll`.
     pub(crate) fn sent(&self) {
         let set = match &mut *lock(&self.end) {
             End::Moved { set } => set.take(),
             _ => None,
         };
-        drop(set);
+        if let Some(set) = set {
+            set.end();
+        }
     }
 
     /// Returns the wait set of this end; makes the set if there is none.

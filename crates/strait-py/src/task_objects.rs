@@ -42,6 +42,7 @@ impl AsyncProducerEnd {
         callback: Py<PyAny>,
     ) -> PyResult<Self> {
         let end = producer.get().take(py)?.into_producer().ok_or_else(|| closed(py))?;
+        producer.get().sent();
         let end = AsyncProducer::new(end, &reactor.get().reactor).map_err(|error| errors::raise(py, error))?;
         Ok(Self { end: Slot::new(end), waker: Callback::waker(callback) })
     }
@@ -100,6 +101,7 @@ impl AsyncConsumerEnd {
         callback: Py<PyAny>,
     ) -> PyResult<Self> {
         let end = consumer.get().take(py)?.into_consumer().ok_or_else(|| closed(py))?;
+        consumer.get().sent();
         let end = AsyncConsumer::new(end, &reactor.get().reactor).map_err(|error| errors::raise(py, error))?;
         Ok(Self { end: Slot::new(end), waker: Callback::waker(callback) })
     }
@@ -155,7 +157,7 @@ impl AsyncCaller {
         callback: Py<PyAny>,
     ) -> PyResult<Self> {
         let settings = connection.get().settings(py);
-        let channel = connection.get().take(py)?.into_channel().ok_or_else(|| closed(py))?;
+        let channel = connection.get().take_channel(py)?;
         // An interrupter ends only waits that begin after the first call of this function.
         let _ = channel.interrupter();
         let end = AsyncCallEnd::new(CallEnd::over(channel), &reactor.get().reactor);

@@ -252,8 +252,7 @@ impl AsyncEnd {
         callback: Py<PyAny>,
     ) -> PyResult<Self> {
         let settings = connection.get().settings(py);
-        let channel = connection.get().take(py)?.into_channel();
-        let channel = channel.ok_or_else(|| errors::named(py, "BadHandle", "this is no connection".to_owned()))?;
+        let channel = connection.get().take_channel(py)?;
         let channel = AsyncChannel::new(channel, &reactor.get().reactor).map_err(|error| errors::raise(py, error))?;
         Ok(Self {
             channel: Slot::new(Held::new(channel)),

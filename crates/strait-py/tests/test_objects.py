@@ -649,6 +649,78 @@ def test_4_ctrl_c_ends_each_wait(wait, directory):
         assert time.monotonic() - begun < 5
 
 
+def eventfds():
+    """Returns the number of descriptors by which threads of this process can be woken."""
+    names = []
+    for descriptor in os.listdir("/proc/self/fd"):
+        try:
+            names.append(os.readlink(f"/proc/self/fd/{descriptor}"))
+        except FileNotFoundError:
+            pass
+    return sum("eventfd" in name for name in names)
+
+
+def in_message(connection):
+    one, other = strait.pair()
+    with one, other:
+        one.send(connection)
+
+
+async def in_loop(connection):
+    aio.Connection(connection)
+
+
+async def in_loop_for_calls(connection):
+    aio.Caller(connection)
+
+
+TAKERS = {
+    "message": in_message,
+    "caller": strait.Caller,
+    "aio": lambda connection: asyncio.run(in_loop(connection)),
+    "aio.caller": lambda connection: asyncio.run(in_loop_for_calls(connection)),
+}
+
+
+@pytest.mark.parametrize("taker", TAKERS)
+def test_an_end_that_is_taken_ends_the_poll_of_another_thread(taker):
+    gc.collect()
+    _peer, connection = strait.pair()
+    descriptor = connection.fileno()
+    before, raised = eventfds(), []
+
+    def poll():
+        try:
+            connection.poll(None)
+        except strait.Moved as error:
+            raised.append(error)
+
+    polling = thread(poll)
+    while eventfds() == before:
+        # The waiting thread makes one, and waits for it.
+        assert polling.is_alive()
+    TAKERS[taker](connection)
+    polling.join(LONG)
+    assert len(raised) == 1
+    gc.collect()
+    assert not is_open(descriptor) or "eventpoll" not in os.readlink(f"/proc/self/fd/{descriptor}")
+
+
+def test_an_end_of_a_data_pipe_in_a_loop_leaves_no_descriptor():
+    gc.collect()
+    producer, consumer = strait.DataPipe(4096)
+    sets = [producer.fileno(), consumer.fileno()]
+
+    async def main():
+        aio.Producer(producer)
+        aio.Consumer(consumer)
+
+    asyncio.run(main())
+    gc.collect()
+    for descriptor in sets:
+        assert not is_open(descriptor) or "eventpoll" not in os.readlink(f"/proc/self/fd/{descriptor}")
+
+
 def test_a_failed_send_leaves_the_descriptors_of_its_ends(pair):
     one, _other = strait.pair(queue_messages=1)
     one.send("full")
