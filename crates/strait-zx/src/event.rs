@@ -7,7 +7,6 @@
 mod shared;
 
 use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::{Arc, Mutex, Weak};
 
 use strait::bindings::PerProcess;
@@ -19,6 +18,7 @@ use crate::observer::Observer;
 use crate::observer::Observers;
 use crate::status::{Result, Status};
 use crate::unpoisoned;
+pub(crate) use shared::Arrived;
 use shared::{Identity, Shared};
 
 /// An event, or an end of an eventpair.
@@ -288,30 +288,17 @@ impl EventEnd {
         Ok(())
     }
 
-    /// Makes an end from descriptors in a message.
-    ///
-    /// # Errors
-    /// `PEER_CLOSED` if the descriptors are not those of an end.
-    pub(crate) fn unpack(
-        pair: bool,
-        side: u32,
-        koids: (zx_koid_t, zx_koid_t),
-        cargo: Vec<OwnedFd>,
-    ) -> Result<Arc<Self>> {
-        if side > u32::from(pair) {
-            return Err(Status::PEER_CLOSED);
-        }
-        let side = side as usize;
-        let shared = Shared::received(pair, side, cargo)?;
-        let identity = shared.identity();
+    /// Makes an end that has arrived in a message.
+    pub(crate) fn unpack(koids: (zx_koid_t, zx_koid_t), arrived: Arrived) -> Arc<Self> {
+        let Arrived { pair, side, identity, .. } = arrived;
         // The process may have the end already.
         if let Some(end) = find(&(identity, side)).filter(|end| end.pair == pair) {
-            return Ok(end);
+            return end;
         }
         let end = Self::new(pair, side, koids);
-        unpoisoned(&end.state).shared = Some(shared);
+        unpoisoned(&end.state).shared = Some(arrived.claim());
         register(&end, identity);
-        Ok(end)
+        end
     }
 }
 

@@ -7,7 +7,6 @@
 mod shared;
 
 use std::collections::{HashMap, VecDeque};
-use std::os::fd::OwnedFd;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 
@@ -21,6 +20,7 @@ use crate::status::{Result, Status};
 use crate::time::{self, Deadline};
 use crate::unpoisoned;
 use crate::waiter::Waiter;
+pub(crate) use shared::Arrived;
 use shared::{Identity, Shared};
 
 /// Maximum number of packets of programs in a port.
@@ -97,25 +97,21 @@ impl PortHandle {
         carrier(self.0.share()?.cargo()?)
     }
 
-    /// Makes a handle of a port from descriptors in a message.
-    ///
-    /// # Errors
-    /// `PEER_CLOSED` if the descriptors are not those of a port.
-    pub(crate) fn unpack(koid: zx_koid_t, cargo: Vec<OwnedFd>) -> Result<Self> {
-        let shared = Shared::received(cargo)?;
-        let identity = shared.identity();
+    /// Makes a handle of a port that has arrived in a message.
+    pub(crate) fn unpack(koid: zx_koid_t, arrived: Arrived) -> Self {
+        let identity = arrived.identity;
         let mut here = unpoisoned(HERE.get());
         let here = here.get_or_insert_default();
         // The process may have the port already, unless the last handle is just being closed.
         if let Some(port) = here.get(&identity).and_then(Weak::upgrade)
             && port.take_handle()
         {
-            return Ok(Self(port));
+            return Self(port);
         }
         let port = Port::new(koid);
-        let _ = port.shared.set(shared);
+        let _ = port.shared.set(arrived.claim());
         here.insert(identity, Arc::downgrade(&port));
-        Ok(Self(port))
+        Self(port)
     }
 }
 

@@ -49,14 +49,18 @@ impl Vmo {
         Ok(Self { fd, koid: koid::next() })
     }
 
-    /// Makes a VMO of a descriptor that has arrived.
+    /// Checks that a descriptor that has arrived can be a VMO.
     ///
     /// # Errors
     /// `PEER_CLOSED` if the descriptor is not a memfd.
-    pub(crate) fn received(fd: OwnedFd, koid: zx_koid_t) -> Result<Self> {
+    pub(crate) fn check_received(fd: impl AsFd) -> Result<()> {
         // Only memfds have seals.
-        rustix::fs::fcntl_get_seals(&fd).map_err(|_| Status::PEER_CLOSED)?;
-        Ok(Self { fd, koid })
+        rustix::fs::fcntl_get_seals(fd).map(drop).map_err(|_| Status::PEER_CLOSED)
+    }
+
+    /// Makes a VMO of a descriptor that has arrived and is [checked](Self::check_received).
+    pub(crate) fn received(fd: OwnedFd, koid: zx_koid_t) -> Self {
+        Self { fd, koid }
     }
 
     pub(crate) fn koid(&self) -> zx_koid_t {

@@ -371,9 +371,9 @@ impl Chan {
                     }
                     return false;
                 }
-                Ok(mut received) => {
+                Ok(received) => {
                     // A message of no bytes has no handles, since each would have a record.
-                    if !matches!(received.take_handles().as_deref(), Ok([])) {
+                    if received.has_handles() {
                         inner.end(Status::PEER_CLOSED);
                         return false;
                     }

@@ -1,6 +1,6 @@
 //! Reading messages from a channel.
 
-use strait::{Deadline as StraitDeadline, Message};
+use strait::Message;
 
 use super::wire::{self, RECORD};
 use super::{Chan, Inner};
@@ -40,18 +40,23 @@ impl HandlesOut<'_> {
         }
     }
 
-    /// Adds the entries to the handle table, and writes their handles to the array.
+    /// Checks that there is an array.
     ///
     /// # Errors
-    /// `INVALID_ARGS` if the array is null; `NO_MEMORY` if the table is full. Then no handle was added.
-    fn deliver(&self, entries: Vec<Entry>) -> Result<()> {
-        let missing = match self {
+    /// `INVALID_ARGS` if the array is null.
+    fn check(&self) -> Result<()> {
+        let is_missing = match self {
             Self::Plain(out) => out.is_null(),
             Self::Infos(out) => out.is_null(),
         };
-        if missing && !entries.is_empty() {
-            return Err(Status::INVALID_ARGS);
-        }
+        if is_missing { Err(Status::INVALID_ARGS) } else { Ok(()) }
+    }
+
+    /// Adds the entries to the handle table, and writes their handles to the array.
+    ///
+    /// # Errors
+    /// `NO_MEMORY` if the table is full. Then no handle was added.
+    fn deliver(&self, entries: Vec<Entry>) -> Result<()> {
         let mut made = Vec::with_capacity(entries.len());
         for entry in entries {
             let (rights, type_) = (entry.rights, entry.object.type_());
@@ -88,10 +93,10 @@ impl Destination<'_> {
         if message.handles().is_empty() {
             return self.bytes.fill(&message.bytes()[..payload]);
         }
-        let entries = wire::unpack_all(&mut message)?;
-        // The handles are made last, so that an earlier failure leaves none behind.
         self.bytes.fill(&message.bytes()[..payload])?;
-        self.handles.deliver(entries)
+        self.handles.check()?;
+        // The handles are made last, so that an earlier failure leaves none behind.
+        self.handles.deliver(wire::unpack_all(&mut message)?)
     }
 
     /// Returns whether there is room for a message of the given size.
@@ -137,14 +142,11 @@ fn read_counted(handle: zx_handle_t, options: u32, destination: &mut Destination
     if options & !ZX_CHANNEL_READ_MAY_DISCARD != 0 {
         return Err(Status::NOT_SUPPORTED);
     }
-    if !chan.slow.load(Ordering::Relaxed) {
-        if let Some(result) = chan.read_bytes(destination) {
-            entry.warm(For::Reading);
-            return result;
-        }
-        if let Some(result) = chan.read_plain(destination) {
-            return result;
-        }
+    if !chan.slow.load(Ordering::Relaxed)
+        && let Some(result) = chan.read_bytes(destination)
+    {
+        entry.warm(For::Reading);
+        return result;
     }
     let message = chan.read_slowly(handle, options, destination)?;
     // A message may have handles, and adding them uses other slots of the table. So the use of this slot ends first.
@@ -166,36 +168,6 @@ impl Chan {
             Err(strait::Error::WouldBlock) => Some(Err(Status::SHOULD_WAIT)),
             Ok(None) | Err(_) => None,
         }
-    }
-
-    /// Reads the next message directly from the ring; `None` if there is more to do.
-    fn read_plain(&self, destination: &mut Destination<'_>) -> Option<Result<()>> {
-        let buffer = destination.bytes.buffer(ZX_CHANNEL_MAX_MSG_BYTES as usize);
-        match self.strait().recv_into(buffer, StraitDeadline::NOW) {
-            Ok(mut received) => {
-                let len = received.len();
-                if !received.has_handles() {
-                    destination.tell_sizes(len, 0);
-                    return Some(Ok(()));
-                }
-                self.keep_with_handles(&buffer[..len], received.take_handles()).err().map(Err)
-            }
-            Err(strait::Error::WouldBlock) => Some(Err(Status::SHOULD_WAIT)),
-            Err(strait::Error::BufferTooSmall { .. }) => None,
-            Err(error) => Some(Err(error.into())),
-        }
-    }
-
-    /// Puts a message with handles into the queue, since its records have to be checked.
-    #[cold]
-    fn keep_with_handles(
-        &self,
-        bytes: &[u8],
-        handles: std::result::Result<Vec<strait::Handle>, strait::Error>,
-    ) -> Result<()> {
-        // If the message is malformed, taking the next message fails.
-        let _ = self.accept(self.inner(), Message::from_parts(bytes.to_vec(), handles?));
-        Ok(())
     }
 
     /// Takes the message to be read, from the queue or from the ring, and informs observers.

@@ -29,18 +29,23 @@
 //! ```
 //!
 //! All of this comes from a peer. The receiver checks types against the handles that arrived; the peer chooses the
-//! rights. A malformed message ends its channel.
+//! rights. A malformed message ends its channel. The last close of a descriptor can block as long as its sender likes,
+//! so a message keeps its descriptors *unclaimed*, to be closed by a thread of Strait, until all of them are checked.
 
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 
+use rustix::net::sockopt::{socket_domain, socket_type};
+use rustix::net::{AddressFamily, SocketType};
+
+use strait::bindings::UnclaimedHandle;
 use strait::{Channel, Handle, Message};
 
 use super::Chan;
 use crate::abi::*;
-use crate::event::EventEnd;
+use crate::event::{self, EventEnd};
 use crate::object::{Descriptor, Object};
-use crate::port::PortHandle;
+use crate::port::{self, PortHandle};
 use crate::status::{Result, Status};
 use crate::table::Entry;
 use crate::vmo::Vmo;
@@ -186,29 +191,90 @@ pub(crate) fn unpack_back(entry: &mut Entry, handle: Handle) {
     }
 }
 
-/// Converts an arrived handle, with its record, to an entry.
-///
-/// # Errors
-/// `PEER_CLOSED` if handle and record do not match.
-fn unpack(handle: Handle, record: Record) -> Result<Entry> {
-    let object = match (record.type_, handle) {
-        (ZX_OBJ_TYPE_CHANNEL, Handle::Channel(channel)) => {
-            Object::Channel(Box::new(Chan::new(channel, record.koid, record.related, record.signals)))
+/// A descriptor that has arrived. Dropping this value closes the descriptor without blocking, by a thread of Strait if
+/// need be.
+#[derive(Debug)]
+pub(crate) struct UnclaimedFd(UnclaimedHandle);
+
+impl UnclaimedFd {
+    /// # Errors
+    /// `PEER_CLOSED` for a handle of another kind.
+    fn new(handle: UnclaimedHandle) -> Result<Self> {
+        if matches!(*handle, Handle::Fd(_)) { Ok(Self(handle)) } else { Err(Status::PEER_CLOSED) }
+    }
+
+    /// Checks that the descriptor is a Unix socket of this type. The check asks no file system, whose answer could take
+    /// as long as its server likes.
+    ///
+    /// # Errors
+    /// `PEER_CLOSED`.
+    pub(crate) fn check_socket(&self, type_: SocketType) -> Result<()> {
+        match (socket_domain(self), socket_type(self)) {
+            (Ok(AddressFamily::UNIX), Ok(found)) if found == type_ => Ok(()),
+            _ => Err(Status::PEER_CLOSED),
         }
-        (ZX_OBJ_TYPE_EVENT | ZX_OBJ_TYPE_EVENTPAIR, Handle::Channel(carrier)) => Object::Event(EventEnd::unpack(
-            record.type_ == ZX_OBJ_TYPE_EVENTPAIR,
-            record.detail,
-            (record.koid, record.related),
-            take_cargo(&carrier)?,
-        )?),
-        (ZX_OBJ_TYPE_PORT, Handle::Channel(carrier)) => {
-            Object::Port(PortHandle::unpack(record.koid, take_cargo(&carrier)?)?)
+    }
+
+    /// Returns the descriptor, which this process closes itself from now on.
+    pub(crate) fn claim(self) -> OwnedFd {
+        self.0.claim().into_fd().expect("checked by `new`")
+    }
+}
+
+impl AsFd for UnclaimedFd {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        match &*self.0 {
+            Handle::Fd(fd) => fd.as_fd(),
+            _ => unreachable!("checked by `new`"),
         }
-        (ZX_OBJ_TYPE_VMO, Handle::Fd(fd)) => Object::Vmo(Arc::new(Vmo::received(fd, record.koid)?)),
-        (STRAIT_ZX_OBJ_TYPE_FD, Handle::Fd(fd)) => Object::Fd(Arc::new(Descriptor { fd, koid: record.koid })),
-        _ => return Err(Status::PEER_CLOSED),
-    };
-    Ok(Entry { rights: record.rights, object })
+    }
+}
+
+/// An arrived object that has passed all checks. Its descriptors are unclaimed.
+enum Checked {
+    Channel(Channel),
+    Event(event::Arrived),
+    Port(port::Arrived),
+    Vmo(UnclaimedFd),
+    Fd(UnclaimedFd),
+}
+
+impl Checked {
+    /// Checks an arrived handle, with its record.
+    ///
+    /// # Errors
+    /// `PEER_CLOSED` if handle and record do not match.
+    fn new(handle: UnclaimedHandle, record: &Record) -> Result<Self> {
+        match (record.type_, &*handle) {
+            (ZX_OBJ_TYPE_CHANNEL, Handle::Channel(_)) => {
+                Ok(Self::Channel(handle.claim().into_channel().ok_or(Status::PEER_CLOSED)?))
+            }
+            (ZX_OBJ_TYPE_EVENT | ZX_OBJ_TYPE_EVENTPAIR, Handle::Channel(carrier)) => {
+                let pair = record.type_ == ZX_OBJ_TYPE_EVENTPAIR;
+                Ok(Self::Event(event::Arrived::new(pair, record.detail, take_cargo(carrier)?)?))
+            }
+            (ZX_OBJ_TYPE_PORT, Handle::Channel(carrier)) => Ok(Self::Port(port::Arrived::new(take_cargo(carrier)?)?)),
+            (ZX_OBJ_TYPE_VMO, Handle::Fd(fd)) => {
+                Vmo::check_received(fd)?;
+                Ok(Self::Vmo(UnclaimedFd::new(handle)?))
+            }
+            (STRAIT_ZX_OBJ_TYPE_FD, Handle::Fd(_)) => Ok(Self::Fd(UnclaimedFd::new(handle)?)),
+            _ => Err(Status::PEER_CLOSED),
+        }
+    }
+
+    /// Converts the arrived object to an entry, which owns the descriptors.
+    fn claim(self, record: &Record) -> Entry {
+        let Record { rights, koid, related, .. } = *record;
+        let object = match self {
+            Self::Channel(channel) => Object::Channel(Box::new(Chan::new(channel, koid, related, record.signals))),
+            Self::Event(arrived) => Object::Event(EventEnd::unpack((koid, related), arrived)),
+            Self::Port(arrived) => Object::Port(PortHandle::unpack(koid, arrived)),
+            Self::Vmo(fd) => Object::Vmo(Arc::new(Vmo::received(fd.claim(), koid))),
+            Self::Fd(fd) => Object::Fd(Arc::new(Descriptor { fd: fd.claim(), koid })),
+        };
+        Entry { rights, object }
+    }
 }
 
 /// Converts all handles of a message to entries, or none.
@@ -216,10 +282,12 @@ fn unpack(handle: Handle, record: Record) -> Result<Entry> {
 /// # Errors
 /// `NO_RESOURCES` or `NO_MEMORY`; `PEER_CLOSED` if a handle does not match its record.
 pub(crate) fn unpack_all(message: &mut Message) -> Result<Vec<Entry>> {
-    let handles = message.take_handles()?;
+    let handles = message.take_unclaimed()?;
     let records = message.bytes().len() - handles.len() * RECORD;
-    let records = message.bytes()[records..].as_chunks().0;
-    handles.into_iter().zip(records).map(|(handle, record)| unpack(handle, Record::decode(record))).collect()
+    let records: Vec<_> = message.bytes()[records..].as_chunks().0.iter().map(Record::decode).collect();
+    let checked = handles.into_iter().zip(&records).map(|(handle, record)| Checked::new(handle, record));
+    let checked = checked.collect::<Result<Vec<_>>>()?;
+    Ok(checked.into_iter().zip(&records).map(|(checked, record)| checked.claim(record)).collect())
 }
 
 /// Packs descriptors into a carrier.
@@ -230,10 +298,12 @@ pub(crate) fn carrier(cargo: Vec<OwnedFd>) -> Result<Channel> {
     Ok(theirs)
 }
 
-/// Takes the descriptors out of a carrier.
-fn take_cargo(carrier: &Channel) -> Result<Vec<OwnedFd>> {
-    let mut message = carrier.try_recv()?;
-    message.take_handles()?.into_iter().map(|handle| handle.into_fd().ok_or(Status::PEER_CLOSED)).collect()
+/// Takes the descriptors out of a carrier, unclaimed.
+///
+/// # Errors
+/// `PEER_CLOSED` if the carrier has anything else.
+fn take_cargo(carrier: &Channel) -> Result<Vec<UnclaimedFd>> {
+    carrier.try_recv()?.take_unclaimed()?.into_iter().map(UnclaimedFd::new).collect()
 }
 
 #[cfg(test)]

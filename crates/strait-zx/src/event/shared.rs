@@ -14,11 +14,12 @@ use std::ptr::NonNull;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::fs::{FileType, MemfdFlags, SealFlags};
+use rustix::fs::{MemfdFlags, SealFlags};
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::abi::*;
+use crate::channel::wire::UnclaimedFd;
 use crate::status::{Result, Status};
 use crate::vmo::{check_file_size_limit, is_plain_memory};
 
@@ -41,6 +42,52 @@ pub(super) struct Shared {
     bell: Bell,
     /// The sending socket of the other end's bell; `None` for an event.
     peer: Option<OwnedFd>,
+}
+
+/// The shared part of an end that has arrived, with checked and unclaimed descriptors.
+pub(crate) struct Arrived {
+    pub(super) pair: bool,
+    pub(super) side: usize,
+    pub(super) identity: Identity,
+    page: Page,
+    memory: UnclaimedFd,
+    rope: UnclaimedFd,
+    ear: UnclaimedFd,
+    peer: Option<UnclaimedFd>,
+}
+
+impl Arrived {
+    /// Checks the descriptors and the number `side` of an end, sent by another process.
+    ///
+    /// # Errors
+    /// `PEER_CLOSED` if they are not those of an end.
+    pub(crate) fn new(pair: bool, side: u32, cargo: Vec<UnclaimedFd>) -> Result<Self> {
+        if side > u32::from(pair) {
+            return Err(Status::PEER_CLOSED);
+        }
+        let mut cargo = cargo.into_iter();
+        let mut next = || cargo.next().ok_or(Status::PEER_CLOSED);
+        let memory = next()?;
+        let seals = rustix::fs::fcntl_get_seals(&memory).map_err(|_| Status::PEER_CLOSED)?;
+        if !is_plain_memory(&memory)?
+            || !seals.contains(SealFlags::SHRINK)
+            || rustix::fs::fstat(&memory)?.st_size < PAGE as i64
+        {
+            return Err(Status::PEER_CLOSED);
+        }
+        let mut socket = || next().and_then(|fd| fd.check_socket(SocketType::STREAM).map(|()| fd));
+        let (rope, ear) = (socket()?, socket()?);
+        let peer = if pair { Some(socket()?) } else { None };
+        let (page, identity) = (Page::map(&memory)?, identify(&memory)?);
+        Ok(Self { pair, side: side as usize, identity, page, memory, rope, ear, peer })
+    }
+
+    /// Returns the shared part, which owns the descriptors.
+    pub(super) fn claim(self) -> Shared {
+        let Self { side, identity, page, .. } = self;
+        let bell = Bell { rope: self.rope.claim(), ear: self.ear.claim() };
+        Shared { page, memory: self.memory.claim(), identity, side, bell, peer: self.peer.map(UnclaimedFd::claim) }
+    }
 }
 
 /// A pair of sockets by which processes wake each other.
@@ -67,7 +114,7 @@ unsafe impl Send for Page {}
 unsafe impl Sync for Page {}
 
 impl Page {
-    fn map(memory: &OwnedFd) -> Result<Self> {
+    fn map(memory: impl AsFd) -> Result<Self> {
         let access = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: makes a new mapping at an address chosen by the kernel, of a memfd with at least a page, sealed
         // against shrinking.
@@ -121,26 +168,6 @@ impl Shared {
     pub(super) fn cargo(&self) -> Result<Vec<OwnedFd>> {
         let all = [Some(&self.memory), Some(&self.bell.rope), Some(&self.bell.ear), self.peer.as_ref()];
         all.into_iter().flatten().map(copy).collect()
-    }
-
-    /// Makes the shared part from the descriptors sent by another process.
-    ///
-    /// # Errors
-    /// `PEER_CLOSED` if the descriptors are not those of an end.
-    pub(super) fn received(pair: bool, side: usize, cargo: Vec<OwnedFd>) -> Result<Self> {
-        let mut cargo = cargo.into_iter();
-        let mut next = || cargo.next().ok_or(Status::PEER_CLOSED);
-        let memory = next()?;
-        let seals = rustix::fs::fcntl_get_seals(&memory).map_err(|_| Status::PEER_CLOSED)?;
-        if !is_plain_memory(&memory)?
-            || !seals.contains(SealFlags::SHRINK)
-            || rustix::fs::fstat(&memory)?.st_size < PAGE as i64
-        {
-            return Err(Status::PEER_CLOSED);
-        }
-        let bell = Bell { rope: socket(next()?)?, ear: socket(next()?)? };
-        let peer = if pair { Some(socket(next()?)?) } else { None };
-        Ok(Self { page: Page::map(&memory)?, identity: identify(&memory)?, memory, side, bell, peer })
     }
 
     /// Returns the identity of the page.
@@ -227,15 +254,7 @@ fn copy(fd: &OwnedFd) -> Result<OwnedFd> {
 }
 
 /// Returns the identity of a page by its memfd.
-fn identify(memory: &OwnedFd) -> Result<Identity> {
+fn identify(memory: impl AsFd) -> Result<Identity> {
     let stat = rustix::fs::fstat(memory)?;
     Ok((stat.st_dev, stat.st_ino))
-}
-
-/// Checks that a received descriptor is a socket.
-fn socket(fd: OwnedFd) -> Result<OwnedFd> {
-    match FileType::from_raw_mode(rustix::fs::fstat(&fd)?.st_mode) {
-        FileType::Socket => Ok(fd),
-        _ => Err(Status::PEER_CLOSED),
-    }
 }

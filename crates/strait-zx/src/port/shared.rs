@@ -10,6 +10,7 @@ use rustix::io::Errno;
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
 use crate::abi::*;
+use crate::channel::wire::UnclaimedFd;
 use crate::status::{Result, Status};
 
 /// Number of packets with room in any case. The kernel counts some 700 bytes for each, of 208 KiB unless configured
@@ -36,27 +37,8 @@ impl Shared {
     pub(super) fn new() -> Result<Self> {
         let (into, out) =
             rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None)?;
-        Self::of(into, out)
-    }
-
-    fn of(into: OwnedFd, out: OwnedFd) -> Result<Self> {
-        let stat = rustix::fs::fstat(&out)?;
-        Ok(Self { into, out, identity: (stat.st_dev, stat.st_ino) })
-    }
-
-    /// Makes the shared part from the descriptors sent by another process.
-    ///
-    /// # Errors
-    /// `PEER_CLOSED` if the descriptors are not those of a port.
-    pub(super) fn received(cargo: Vec<OwnedFd>) -> Result<Self> {
-        let [into, out]: [OwnedFd; 2] = cargo.try_into().map_err(|_| Status::PEER_CLOSED)?;
-        for socket in [&into, &out] {
-            match rustix::net::sockopt::socket_type(socket) {
-                Ok(SocketType::SEQPACKET) => {}
-                _ => return Err(Status::PEER_CLOSED),
-            }
-        }
-        Self::of(into, out)
+        let identity = identify(&out)?;
+        Ok(Self { into, out, identity })
     }
 
     /// Returns duplicates of the descriptors that another process gets.
@@ -103,6 +85,38 @@ impl Shared {
         }
         None
     }
+}
+
+/// The shared part of a port that has arrived, with checked and unclaimed descriptors.
+pub(crate) struct Arrived {
+    into: UnclaimedFd,
+    out: UnclaimedFd,
+    pub(super) identity: Identity,
+}
+
+impl Arrived {
+    /// Checks the descriptors of a port, sent by another process.
+    ///
+    /// # Errors
+    /// `PEER_CLOSED` if they are not those of a port.
+    pub(crate) fn new(cargo: Vec<UnclaimedFd>) -> Result<Self> {
+        let [into, out]: [UnclaimedFd; 2] = cargo.try_into().map_err(|_| Status::PEER_CLOSED)?;
+        into.check_socket(SocketType::SEQPACKET)?;
+        out.check_socket(SocketType::SEQPACKET)?;
+        let identity = identify(&out)?;
+        Ok(Self { into, out, identity })
+    }
+
+    /// Returns the shared part, which owns the descriptors.
+    pub(super) fn claim(self) -> Shared {
+        Shared { into: self.into.claim(), out: self.out.claim(), identity: self.identity }
+    }
+}
+
+/// Returns the identity of a queue by its receiving socket.
+fn identify(out: impl AsFd) -> Result<Identity> {
+    let stat = rustix::fs::fstat(out)?;
+    Ok((stat.st_dev, stat.st_ino))
 }
 
 /// Size of a packet in bytes.
