@@ -12,7 +12,7 @@ use strait::{Channel, Deadline, Message};
 
 use crate::codec::{Codec, Decode, Encode, Malformed};
 use crate::error::{GivenError, RecvError, SchemaMismatch, SendError, TYPES_DIFFER};
-use crate::given::Given;
+use crate::given::{Given, Turned};
 use crate::hello::Hello;
 use crate::limits::FIRST_MESSAGES;
 use crate::output::Output;
@@ -228,14 +228,19 @@ impl<S, R, C: Encode<S> + Codec<R>> Core<S, R, C> {
         if let Err(error) = self.greet(channel, deadline) {
             return Err(GivenError { error, value: Some(value) });
         }
-        let (given, problem) = Given::new::<C>(value);
+        let (given, turned) = Given::new::<C>(value);
         let sent = channel.send_value(given, deadline);
-        let problem = problem.lock().unwrap_or_else(PoisonError::into_inner).take();
-        match (sent, problem) {
-            (Ok(()), None) => Ok(()),
-            (Ok(()), Some(what)) => Err(GivenError { error: SendError::Encode(what), value: None }),
-            (Err(mut failed), _) => {
-                let value = failed.message.take_value::<Given<S>>().map(Given::into_value);
+        let turned = turned.lock().unwrap_or_else(PoisonError::into_inner).take();
+        match (sent, turned) {
+            (Ok(()), Some(Turned { value, places: Err(what) })) => {
+                Err(GivenError { error: SendError::Encode(what), value: Some(value) })
+            }
+            (Ok(()), _) => Ok(()),
+            (Err(mut failed), turned) => {
+                let value = match turned {
+                    None => failed.message.take_value::<Given<S>>().map(Given::into_value),
+                    Some(turned) => Some(turned.taken_back(failed.message.take_handles().unwrap_or_default())),
+                };
                 Err(GivenError { error: SendError::Channel(failed.error), value })
             }
         }

@@ -162,7 +162,8 @@ impl std::error::Error for SchemaMismatch {}
 pub struct GivenError<S> {
     /// The reason why the value was not sent.
     pub error: SendError,
-    /// The value. `None` if the value was turned into bytes already, or could not be.
+    /// The value, with its handles. `None` if a process that breaks the protocol has made another message take the
+    /// value's place.
     pub value: Option<S>,
 }
 

@@ -7,27 +7,47 @@ use strait::view::Value;
 
 use crate::codec::Encode;
 use crate::core::encode;
+use crate::error::SendError;
 use crate::output::Output;
-use crate::scratch;
+use crate::scratch::{self, Outbound};
 
-/// The reason why a given value could not be turned into bytes, shared with the call that gives it.
-type Problem = Arc<Mutex<Option<String>>>;
+/// A given value that was turned into bytes and handles.
+pub(crate) struct Turned<S> {
+    /// The value; its handles are in the message.
+    pub(crate) value: S,
+    /// The places of the handles in the value, or the reason why the value could not be encoded.
+    pub(crate) places: Result<Box<Outbound>, String>,
+}
 
-/// A function that turns a value into bytes and handles.
-type Turn<S> = fn(&S) -> Result<(Vec<u8>, Vec<Handle>), String>;
+impl<S> Turned<S> {
+    /// Returns the value of a message that was not sent; `handles` are the handles of the message.
+    pub(crate) fn taken_back(self, handles: Vec<Handle>) -> S {
+        if let Ok(mut places) = self.places {
+            places.give_back(handles);
+        }
+        self.value
+    }
+}
+
+/// The place of a turned value, shared with the call that gives the value. So the call has the value again if the send
+/// fails.
+type Shared<S> = Arc<Mutex<Option<Turned<S>>>>;
+
+/// A function that turns a value into bytes, and returns the handles with their places in the value.
+type Turn<S> = fn(&S) -> Result<(Vec<u8>, Box<Outbound>), String>;
 
 /// A value that is given away. The value is encoded only if its receiver is in another process or asks for bytes.
 pub(crate) struct Given<S> {
     value: S,
     turn: Turn<S>,
-    problem: Problem,
+    turned: Shared<S>,
 }
 
 impl<S: Send + 'static> Given<S> {
     /// Creates the message of `value`, which the codec `C` encodes if need be.
-    pub(crate) fn new<C: Encode<S>>(value: S) -> (Self, Problem) {
-        let problem = Problem::default();
-        (Self { value, turn: turn::<S, C>, problem: problem.clone() }, problem)
+    pub(crate) fn new<C: Encode<S>>(value: S) -> (Self, Shared<S>) {
+        let turned = Shared::default();
+        (Self { value, turn: turn::<S, C>, turned: turned.clone() }, turned)
     }
 
     /// Returns the value.
@@ -39,10 +59,13 @@ impl<S: Send + 'static> Given<S> {
 impl<S: Send + 'static> Value for Given<S> {
     /// Encodes the value. If the encoding fails, the message is empty, and the receiver reports a malformed message.
     fn into_parts(self) -> (Vec<u8>, Vec<Handle>) {
-        (self.turn)(&self.value).unwrap_or_else(|what| {
-            *self.problem.lock().unwrap_or_else(PoisonError::into_inner) = Some(what);
-            Default::default()
-        })
+        let (parts, places) = match (self.turn)(&self.value) {
+            Ok((bytes, mut outbound)) => ((bytes, outbound.take_handles()), Ok(outbound)),
+            Err(what) => (Default::default(), Err(what)),
+        };
+        let turned = Turned { value: self.value, places };
+        *self.turned.lock().unwrap_or_else(PoisonError::into_inner) = Some(turned);
+        parts
     }
 
     fn size(&self) -> usize {
@@ -50,12 +73,10 @@ impl<S: Send + 'static> Value for Given<S> {
     }
 }
 
-fn turn<S, C: Encode<S>>(value: &S) -> Result<(Vec<u8>, Vec<Handle>), String> {
+fn turn<S, C: Encode<S>>(value: &S) -> Result<(Vec<u8>, Box<Outbound>), String> {
     let mut out = Output::new(scratch::take_window(), None);
-    let turned = encode::<S, C>(value, &mut out).map_err(|error| error.to_string()).map(|outbound| {
-        let handles = outbound.map(|mut outbound| outbound.take_handles()).unwrap_or_default();
-        (out.bytes().to_vec(), handles)
-    });
+    let turned = encode::<S, C>(value, &mut out);
+    let turned = turned.map(|outbound| (out.bytes().to_vec(), outbound.unwrap_or_default()));
     scratch::keep_window(out.into_window());
-    turned
+    turned.map_err(|error: SendError| error.to_string())
 }

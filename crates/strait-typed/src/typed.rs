@@ -175,7 +175,7 @@ impl<S, R, C: Encode<S> + Codec<R>> Typed<S, R, C> {
     /// sent to another process.
     ///
     /// # Errors
-    /// The error contains the value, if the value still exists. If the value cannot be encoded for another process,
+    /// The error contains the value with its handles. If the value cannot be encoded for another process,
     /// this call fails with [`SendError::Encode`], and the receiver gets a malformed message in place of the value.
     pub fn send_owned(&self, value: S, deadline: impl Into<Deadline>) -> Result<(), GivenError<S>>
     where

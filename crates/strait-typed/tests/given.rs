@@ -2,8 +2,10 @@
 
 mod common;
 
+use std::io::Read;
 use std::process::{Command, Stdio};
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::Duration;
 
 use common::{LIMIT, Scratch};
 use serde::{Deserialize, Serialize};
@@ -100,6 +102,42 @@ fn a_given_value_that_is_not_sent_comes_back() {
     assert_eq!(failed.value.unwrap().0, "mine");
     drop(other);
     assert_eq!(encoded::<3>(), 0);
+}
+
+#[test]
+fn a_given_value_that_another_process_has_no_room_for_comes_back_with_its_handles() {
+    if std::env::var_os("STRAIT_TYPED_CHILD").is_some() {
+        let _parent = Typed::<(), (String, Fd)>::from_parent().unwrap();
+        // Reads no message until the parent closes this process's standard input.
+        let _ = std::io::stdin().read(&mut [0]);
+        return;
+    }
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "a_given_value_that_another_process_has_no_room_for_comes_back_with_its_handles"]);
+    command.env("STRAIT_TYPED_CHILD", "1").stdout(Stdio::null()).stdin(Stdio::piped());
+    let (mut child, near) = Typed::<(String, Fd), ()>::spawn(&mut command).unwrap();
+    let file = Scratch::new(b"");
+    // A value that cannot be encoded, since its handle was sent, comes back too.
+    let sent = Fd::from(file.open());
+    let (other, _far) = Typed::<Fd, ()>::pair().unwrap();
+    other.send(&sent).unwrap();
+    let failed = near.send_owned(("mine".to_owned(), sent), LIMIT).unwrap_err();
+    assert!(matches!(failed.error, SendError::Encode(_)), "{failed}");
+    assert_eq!(failed.value.unwrap().0, "mine");
+    for (deadline, error) in
+        [(Deadline::NOW, strait::Error::WouldBlock), (Duration::from_millis(10).into(), strait::Error::TimedOut)]
+    {
+        let send = || near.send_owned(("mine".to_owned(), file.open().into()), deadline).err();
+        let failed = (0..1 << 20).find_map(|_| send()).unwrap();
+        assert_eq!(failed.error, SendError::Channel(error));
+        let (text, fd) = failed.value.unwrap();
+        assert!(text == "mine" && fd.into_fd().is_some());
+    }
+    drop(child.stdin.take());
+    assert!(child.wait().unwrap().success());
+    let failed = near.send_owned(("mine".to_owned(), file.open().into()), LIMIT).unwrap_err();
+    assert_eq!(failed.error, SendError::Channel(strait::Error::PeerClosed));
+    assert!(failed.value.unwrap().1.into_fd().is_some());
 }
 
 #[test]
