@@ -372,6 +372,41 @@ fn shells_and_man_know_every_subcommand() {
     assert!(!pages.join("strait-companion.1").exists(), "a hidden subcommand has no page");
 }
 
+/// Returns the Markdown files below a directory.
+fn pages(directory: &Path) -> Vec<std::path::PathBuf> {
+    let paths = std::fs::read_dir(directory).unwrap().map(|entry| entry.unwrap().path());
+    let files = paths.flat_map(|path| if path.is_dir() { pages(&path) } else { vec![path] });
+    files.filter(|path| path.extension().is_some_and(|extension| extension == "md")).collect()
+}
+
+/// Shows that the program knows each subcommand and option that a page names.
+#[test]
+fn every_command_on_the_pages_exists() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut files = vec![root.join("README.md"), root.join("crates/strait-cli/README.md")];
+    files.extend(pages(&root.join("docs")));
+    files.extend(pages(&root.join("packaging")));
+    let mut commands = BTreeSet::new();
+    for file in files {
+        let text = std::fs::read_to_string(file).unwrap();
+        let lines = text.lines().filter_map(|line| line.strip_prefix("strait "));
+        let code = text.split('`').filter_map(|code| code.strip_prefix("strait "));
+        commands.extend(lines.chain(code).map(|command| command.split('#').next().unwrap().trim().to_owned()));
+    }
+    // The rest are patterns and other text.
+    commands.retain(|command| {
+        let is_plain =
+            |letter: char| letter.is_ascii_lowercase() || letter.is_ascii_digit() || " .,:/_-".contains(letter);
+        command.chars().all(is_plain) && !command.contains("...")
+    });
+    assert!(commands.len() > 20, "{commands:?}");
+    for command in commands {
+        let words: Vec<&str> = command.split_whitespace().chain(["--help"]).collect();
+        let output = strait(&words);
+        assert!(output.status.success(), "strait {command}: {}", String::from_utf8_lossy(&output.stderr));
+    }
+}
+
 #[test]
 fn help_has_examples() {
     for subcommand in ["", "ls", "doctor", "bench", "completions"] {
