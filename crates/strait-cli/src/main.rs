@@ -61,7 +61,10 @@ fn run(cli: Cli) -> Result<ExitCode> {
         Command::Bench(bench) => bench::run(*bench),
         Command::Ls(asked) => ls::run(&asked).map(|()| ExitCode::SUCCESS),
         Command::Doctor { json } => Ok(doctor::run(json)),
-        Command::Completions { shell } => shell::completions(shell).map(|()| ExitCode::SUCCESS),
+        Command::Completions { shell } => {
+            shell::completions(shell);
+            Ok(ExitCode::SUCCESS)
+        }
         Command::Man { directory } => shell::manual(&directory).map(|()| ExitCode::SUCCESS),
         Command::Companion => demo::companion().map(|()| ExitCode::SUCCESS),
         Command::Peer { side, work } => pair::main(&side, &work).map(|()| ExitCode::SUCCESS),

@@ -1,7 +1,6 @@
 //! `strait completions` and `strait man`: further files in a package of the program, made from the definition of the
 //! command line.
 
-use std::io::Write;
 use std::path::Path;
 
 use clap::CommandFactory;
@@ -10,10 +9,11 @@ use strait_lab::trouble::{Result, While};
 use crate::cli::Cli;
 
 /// Prints the completion script for a shell.
-pub(crate) fn completions(shell: clap_complete::Shell) -> Result<()> {
+pub(crate) fn completions(shell: clap_complete::Shell) {
     let mut script = Vec::new();
     clap_complete::generate(shell, &mut Cli::command(), "strait", &mut script);
-    std::io::stdout().write_all(&script).doing("writing the script")
+    // `print` ends the program without a message if the reader has closed the pipe: see `main`.
+    print!("{}", String::from_utf8_lossy(&script));
 }
 
 /// Writes `strait.1` and a page for each subcommand (`strait-bench.1`, `strait-bench-table.1`, ...) to a directory.

@@ -799,10 +799,11 @@ fn output_that_cannot_be_written_is_told_of() {
 
 #[test]
 fn a_reader_that_has_enough_is_no_fault_to_tell_of() {
-    let (reader, writer) = std::io::pipe().unwrap();
-    drop(reader);
-    let output =
-        Command::new(env!("CARGO_BIN_EXE_strait")).args(["bench", "mechanisms"]).stdout(writer).output().unwrap();
-    assert!(!output.status.success());
-    assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    for words in [&["bench", "mechanisms"][..], &["completions", "zsh"]] {
+        let (reader, writer) = std::io::pipe().unwrap();
+        drop(reader);
+        let output = Command::new(env!("CARGO_BIN_EXE_strait")).args(words).stdout(writer).output().unwrap();
+        assert!(!output.status.success());
+        assert_eq!(String::from_utf8_lossy(&output.stderr), "");
+    }
 }
