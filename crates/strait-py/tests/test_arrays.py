@@ -684,6 +684,19 @@ def test_a_hostile_table_is_validated(pair):
         received.to_pydict()
 
 
+def test_an_old_version_of_arrow_reads_no_table_of_an_untrusted_peer(pair, monkeypatch):
+    pa = pytest.importorskip("pyarrow")
+    table = pa.table({"n": [1, 2]})
+    trusting = strait.pair(trust=True)
+    for version, is_safe in [("0.14.0", False), ("14.0.0", False), ("14.0.1", True), ("21.0.0.dev7", True)]:
+        monkeypatch.setattr(pa, "__version__", version)
+        received = over(pair, table)
+        assert type(received) is (pa.Table if is_safe else np.ndarray), version
+        # The bytes are the stream.
+        assert (received if is_safe else pa.ipc.open_stream(pa.py_buffer(received)).read_all()).equals(table)
+        assert over(trusting, table).equals(table)
+
+
 def compressed(pa):
     """Returns streams whose compressed buffers are much larger than they are: of a batch, and of a dictionary."""
     for codec in ("zstd", "lz4"):

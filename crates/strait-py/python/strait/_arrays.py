@@ -6,6 +6,7 @@ import functools
 import importlib
 import math
 import os
+import re
 import struct
 import sys
 import weakref
@@ -518,10 +519,10 @@ def _check_values(array: Any) -> None:
 
 def _table(dtype: str, shape: tuple[int, ...], memory: Any, origin: str, trust: bool) -> Any:
     """Reads a table from a stream of Arrow's IPC format, without a copy of the columns. Returns `None` where Arrow is
-    not installed. If the peer is not trusted, refuses a stream with compressed columns: their size is not limited by
-    the size of the stream."""
+    not installed. If the peer is not trusted, also returns `None` for a version of Arrow that could run code of the
+    peer, and refuses a stream with compressed columns: their size is not limited by the size of the stream."""
     arrow = _imported("pyarrow")
-    if arrow is None:
+    if arrow is None or not (trust or _is_safe(arrow)):
         return None
     if dtype != "|u1" or len(shape) != 1 or math.prod(shape) == 0 or origin not in ("arrow.table", "arrow.batch"):
         raise ValueError("a table is no stream of bytes")
@@ -541,6 +542,13 @@ def _table(dtype: str, shape: tuple[int, ...], memory: Any, origin: str, trust: 
     except (arrow.ArrowException, OSError, StopIteration, struct.error, IndexError) as error:
         raise ValueError(f"a table that Arrow refuses: {error}") from None
     return table
+
+
+def _is_safe(arrow: Any) -> bool:
+    """Returns whether Arrow opens a stream without running code of its writer. Before version 14.0.1, Arrow unpickles
+    the metadata of extension types (CVE-2023-47248)."""
+    version = [int(part) for part in re.findall(r"\d+", arrow.__version__)[:3]]
+    return version >= [14, 0, 1]
 
 
 def _is_compressed(metadata: bytes) -> bool:
