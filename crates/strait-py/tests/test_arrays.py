@@ -578,6 +578,33 @@ def test_hostile_origins_of_arrays(pair):
         assert isinstance(received, (np.ndarray, strait.Array)), parts
 
 
+@pytest.mark.parametrize("fails", [False, True], ids=["works", "fails"])
+def test_a_message_imports_libraries_only_for_a_trusted_peer(python, tmp_path, fails):
+    for name in ("torch", "pyarrow", "ml_dtypes"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError" if fails else "")
+    program = """
+import sys, strait
+sys.path.insert(0, sys.argv[1])
+def messages():
+    for origin, dtype in [("torch", "|u1"), ("torch", "bfloat16"), ("arrow.table", "|u1"), ("", "bfloat16")]:
+        yield strait.Unknown(2, strait.dumps([dtype, [8 if dtype == "|u1" else 4], "C", bytes(8), origin]))
+def over(message, **options):
+    one, other = strait.pair(**options)
+    one.send(message)
+    return other.recv(timeout=60)
+for message in messages():
+    assert type(over(message)).__name__ in ("ndarray", "Array")
+assert not {"torch", "pyarrow", "ml_dtypes"} & sys.modules.keys()
+if sys.argv[2] == "True":
+    # A failed import loses no message.
+    for message in messages():
+        assert type(over(message, trust=True)).__name__ in ("ndarray", "Array")
+"""
+    process = python(program, args=[str(tmp_path), str(fails)], stderr=subprocess.PIPE, text=True)
+    _, errors = process.communicate(timeout=LONG)
+    assert process.returncode == 0, errors
+
+
 # ---------------------------------------------------------------- torch
 
 

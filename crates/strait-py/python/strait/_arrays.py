@@ -165,7 +165,7 @@ def of_region(
             "the region first, or say trust=True if you trust every process that has it"
         )
     buffer: Any = region if region.access == "sealed" else region.trusted()
-    array: Any = numpy.ndarray(shape, dtype, buffer, offset, order=_order(order))
+    array: numpy.ndarray[Any, Any] = numpy.ndarray(shape, dtype, buffer, offset, order=_order(order))
     if not trust:
         _check_values(array)
     return array
@@ -462,12 +462,12 @@ def made(
         if table is not None:
             return table
     numpy = _imported("numpy")
-    if numpy is None or (dtype == "bfloat16" and origin != "torch" and _imported("ml_dtypes") is None):
+    if numpy is None:
         return Array(dtype, shape, order, memory)
-    torch = _imported("torch") if origin == "torch" else None
+    torch = _library("torch", trust) if origin == "torch" else None
     plain = dtype
     if dtype == "bfloat16":
-        if torch is None and _imported("ml_dtypes") is None:
+        if torch is None and _library("ml_dtypes", trust) is None:
             return Array(dtype, shape, order, memory)
         plain = "<i2" if torch is not None else "bfloat16"
     array = _of_memory(numpy, plain, shape, order, memory)
@@ -482,12 +482,18 @@ def made(
 _TORCH_TYPES = {plain: name for name, plain in _TORCH.items()}
 
 
+def _library(name: str, trust: bool) -> Any:
+    """Returns a module if the program has imported it, otherwise `None`. A trusted peer can also have an installed
+    module imported."""
+    return _imported(name) if trust or name in sys.modules else None
+
+
 @functools.cache
 def _imported(name: str) -> Any:
     """Returns a module if it is installed, otherwise `None`. The first loading may take a moment."""
     try:
         return __import__(name)
-    except ImportError:
+    except Exception: # Code of the module may raise any exception.
         return None
 
 
@@ -519,9 +525,9 @@ def _check_values(array: Any) -> None:
 
 def _table(dtype: str, shape: tuple[int, ...], memory: Any, origin: str, trust: bool) -> Any:
     """Reads a table from a stream of Arrow's IPC format, without a copy of the columns. Returns `None` where Arrow is
-    not installed. If the peer is not trusted, also returns `None` for a version of Arrow that could run code of the
+    not imported. If the peer is not trusted, also returns `None` for a version of Arrow that could run code of the
     peer, and refuses a stream with compressed columns: their size is not limited by the size of the stream."""
-    arrow = _imported("pyarrow")
+    arrow = _library("pyarrow", trust)
     if arrow is None or not (trust or _is_safe(arrow)):
         return None
     if dtype != "|u1" or len(shape) != 1 or math.prod(shape) == 0 or origin not in ("arrow.table", "arrow.batch"):
