@@ -247,8 +247,11 @@ pub struct strait_counters {
     pub stalls: u64,
     /// How often a receive on this end failed at a limit on the resources held for the peer.
     pub limits_reached: u64,
+    /// Number of messages sent out of line in memory for a single use, because no more memory can be kept: raise
+    /// `strait_set_pool_limit` or `strait_options.pool`.
+    pub used_once: u64,
     /// Reserved; always zero.
-    pub reserved: [u64; 5],
+    pub reserved: [u64; 4],
 }
 
 /// Writes the counters of an end to `counters`. Does not block.
@@ -274,7 +277,8 @@ pub unsafe extern "C" fn strait_channel_counters(
             grown: counters.grown,
             stalls: counters.stalls,
             limits_reached: counters.limits_reached,
-            reserved: [0; 5],
+            used_once: counters.used_once,
+            reserved: [0; 4],
         };
         Ok(())
     })

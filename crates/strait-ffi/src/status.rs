@@ -151,6 +151,8 @@ pub(crate) enum Failure {
     Strait(Error),
     /// An error whose text, with the name of the object concerned, is in [`TEXT`].
     Named(Error),
+    /// An error of a send; the text is in the terms of a sender.
+    NotSent(Error),
     /// An invalid argument; the text says which and why.
     Invalid(&'static str),
     /// A handle to be sent is no open descriptor, is given twice, or is of no known kind.
@@ -199,7 +201,10 @@ impl From<RegionError> for Failure {
 
 impl From<SendError> for Failure {
     fn from(failed: SendError) -> Self {
-        failed.error.into()
+        match failed.error {
+            error @ (Error::WouldBlock | Error::TimedOut) => Self::NotSent(error),
+            error => error.into(),
+        }
     }
 }
 
@@ -261,7 +266,7 @@ impl Failure {
                 Error::Aborted { .. } => STRAIT_ABORTED,
                 _ => STRAIT_OTHER,
             },
-            Self::Named(error) => Self::Strait(error).status(),
+            Self::Named(error) | Self::NotSent(error) => Self::Strait(error).status(),
             Self::Invalid(_) => STRAIT_INVALID_ARGUMENT,
             Self::BadHandle => STRAIT_BAD_HANDLE,
             Self::OwnChannel => STRAIT_OWN_CHANNEL,
@@ -278,7 +283,7 @@ impl Failure {
     /// Returns the fields `os_error`, `asked` and `limit` of [`strait_error`] for the failure.
     fn figures(self) -> (c_int, u64, u64) {
         match self {
-            Self::Named(error) => Self::Strait(error).figures(),
+            Self::Named(error) | Self::NotSent(error) => Self::Strait(error).figures(),
             Self::Strait(Error::System { code, .. }) => (code, 0, 0),
             Self::Strait(Error::MessageTooLarge { len, limit }) => (0, len as u64, limit as u64),
             Self::Strait(Error::TooManyHandles { count, limit }) => (0, count as u64, limit as u64),
@@ -336,6 +341,14 @@ impl fmt::Display for Failure {
                 Error::NoParent => write!(f, "no channel to a parent: start this process by strait_spawn"),
                 other => other.fmt(f),
             },
+            Self::NotSent(error) => write!(
+                f,
+                "{}: the message was not sent{}, as the ring, the socket or a limit on what is in flight \
+                 (strait_options.queue_messages, queue_bytes, queue_handles) was full, or an end was in transit, or \
+                 another thread used this end; check that the peer receives, or give a later deadline",
+                if error == Error::TimedOut { "timed out" } else { "would block" },
+                if error == Error::TimedOut { " before the deadline" } else { "" },
+            ),
             Self::Named(error) => {
                 TEXT.try_with(|text| f.write_str(&text.borrow())).unwrap_or_else(|_| Self::Strait(error).fmt(f))
             }
@@ -599,6 +612,14 @@ mod tests {
             for text in texts {
                 assert!(!text.contains("::") && !text.contains("(Limits") && !text.contains("raise Limits"), "{text}");
             }
+        }
+    }
+
+    #[test]
+    fn a_send_that_had_to_wait_names_what_can_be_full() {
+        for error in [Error::WouldBlock, Error::TimedOut] {
+            let text = Failure::from(SendError { error, handles: Vec::new() }).to_string();
+            assert!(text.contains("strait_options.queue_messages") && text.contains("not sent"), "{text}");
         }
     }
 

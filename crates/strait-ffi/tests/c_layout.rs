@@ -63,7 +63,7 @@ fn assertions() -> String {
         strait_peer { pid, uid, gid, is_alive }
         strait_counters {
             messages_sent, bytes_sent, messages_received, bytes_received, wake_ups, sleeps, out_of_line, pool_hits, grown,
-            stalls, limits_reached, reserved,
+            stalls, limits_reached, used_once, reserved,
         }
         strait_channel_state { messages, bytes, arrived, has_room, peer_closed, reserved }
         strait_level { held, limit, reached }

@@ -439,7 +439,7 @@ public:
     template <class Call> static result<Channel> make(Call call) {
         strait_channel *channel = nullptr;
         if (const auto status = call(&channel); status != STRAIT_OK) {
-            return Error::last(status);
+            return Error::last_with_text(status);
         }
         return Channel(channel);
     }

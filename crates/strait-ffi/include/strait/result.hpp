@@ -37,6 +37,16 @@ public:
         return error;
     }
 
+    // Returns the last failure of the thread, which had the given status, with its text. For functions that are called
+    // seldom: `last` leaves out the texts of frequent errors.
+    static Error last_with_text(strait_status status) {
+        Error error(status);
+        if (status != STRAIT_OK && status != STRAIT_WOULD_BLOCK) {
+            error.details_ = details();
+        }
+        return error;
+    }
+
     explicit Error(strait_status status = STRAIT_OK) noexcept : status_(status) {}
 
     strait_status status() const noexcept { return status_; }

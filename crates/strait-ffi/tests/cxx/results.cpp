@@ -307,6 +307,10 @@ void wait_sets() {
     close(pipe[1]);
     const auto name = "strait-cxx-set-" + std::to_string(getpid());
     auto listener = strait::Listener::bind(name.c_str()).value();
+    // A wait that ends at its deadline says for whom it waited.
+    const auto late = strait::connect(name.c_str(), 1ms);
+    CHECK(late.error() == STRAIT_TIMED_OUT && late.error().text().find(name) != std::string_view::npos);
+    CHECK(listener.accept(1ms).status() == STRAIT_TIMED_OUT);
     CHECK(set.add(listener, 5, strait::Mode::one_shot) && set.wait(events, 0s)->empty());
     std::thread client([&name] { CHECK(strait::connect(name.c_str(), 60s)); });
     auto accepted = listener.accept(Deadline::now());
