@@ -570,7 +570,7 @@ impl Link {
     /// was not received or gave no name.
     pub(crate) fn siblings(&self) -> Vec<Arc<Self>> {
         let mut siblings = self.process().map(links_to).unwrap_or_default();
-        siblings.sort_by_key(|link| !link.stands_for(self));
+        siblings.sort_by_cached_key(|link| !link.stands_for(self));
         siblings
     }
 }
