@@ -210,13 +210,7 @@ pub(crate) fn replace(handle: zx_handle_t, rights: zx_rights_t) -> Result<zx_han
     }
     let mut entry = taken.into_entry();
     entry.rights = rights;
-    let koids = entry.object.koids();
-    let is_channel = matches!(entry.object, Object::Channel(_));
-    let new = table().add(entry)?;
-    if is_channel {
-        crate::channel::register(koids.0, new);
-    }
-    Ok(new)
+    crate::channel::add(entry)
 }
 
 /// Returns the information of `ZX_INFO_HANDLE_BASIC` about a handle.

@@ -604,3 +604,33 @@ fn a_peer_that_breaks_the_rules_is_gone() {
         assert_eq!(close(ours), ZX_OK);
     }
 }
+
+/// Shows that an arrived end with the numbers of an end of this process does not take part in that end's channel.
+#[test]
+fn a_peer_that_chooses_numbers_changes_no_other_channel() {
+    use strait::{Channel, Outgoing};
+    let (a, b) = channel();
+    let (of_a, of_b) = (info(a).1.koid, info(b).1.koid);
+    let (peer, end) = strait_zx::channel_options().pair().unwrap();
+    let end = strait_zx::handle_from_channel(end).unwrap();
+    let arrives = |koid: zx_koid_t, related: zx_koid_t| {
+        let (kept, sent) = Channel::pair().unwrap();
+        let mut record = [ZX_OBJ_TYPE_CHANNEL.to_le_bytes(), ZX_DEFAULT_CHANNEL_RIGHTS.to_le_bytes()].concat();
+        record.extend_from_slice(&koid.to_le_bytes());
+        record.extend_from_slice(&related.to_le_bytes());
+        record.resize(32, 0);
+        peer.send(Outgoing::new(&record).handle(sent)).unwrap();
+        let read = await_read(end);
+        assert_eq!(read.status, ZX_OK);
+        (kept, read.handles[0].handle)
+    };
+    let (_far, like_b) = arrives(of_b, of_a);
+    assert_eq!(zx_object_signal_peer(a, 0, ZX_USER_SIGNAL_0), ZX_OK);
+    let (_far, like_a) = arrives(of_a, of_b);
+    assert_eq!(zx_object_signal_peer(like_a, 0, ZX_USER_SIGNAL_7), ZX_OK);
+    let expected = (ZX_CHANNEL_WRITABLE | ZX_USER_SIGNAL_0, ZX_CHANNEL_WRITABLE);
+    assert_eq!((signals(b), signals(like_b)), expected);
+    for handle in [like_a, like_b, end, a, b] {
+        assert_eq!(close(handle), ZX_OK);
+    }
+}

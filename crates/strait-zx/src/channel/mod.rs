@@ -27,7 +27,7 @@ use crate::koid;
 use crate::object::Object;
 use crate::observer::{Observer, Observers};
 use crate::status::{Result, Status};
-use crate::table::table;
+use crate::table::{Entry, table};
 use crate::unpoisoned;
 use call::Calls;
 
@@ -58,6 +58,9 @@ pub(crate) struct Chan {
     koid: zx_koid_t,
     /// The koid of the other end; 0 if it is not known.
     related: zx_koid_t,
+    /// Whether the end was made in this process together with its other end, and has had a handle ever since. A peer
+    /// chooses the koids of any other end.
+    is_native: bool,
     /// The signals set by programs.
     user: AtomicU32,
     /// Whether reading has to look at `inner` too, and not only at the ring.
@@ -148,15 +151,10 @@ impl Inner {
 /// once, so that packets come in the order of the events.
 static PORTED: AtomicUsize = AtomicUsize::new(0);
 
-/// The handles of the ends in this process, by koid.
+/// The handles of the native ends in this process, by koid.
 static HERE: PerProcess<Mutex<Option<HashMap<zx_koid_t, zx_handle_t>>>> = PerProcess::new(Mutex::default);
 
-/// Records the handle of an end.
-pub(crate) fn register(koid: zx_koid_t, handle: zx_handle_t) {
-    unpoisoned(HERE.get()).get_or_insert_default().insert(koid, handle);
-}
-
-/// Returns the handle of the end with the given koid, if the end is in this process.
+/// Returns the handle of the native end with the given koid, if the end is in this process.
 fn find_here(koid: zx_koid_t) -> Option<zx_handle_t> {
     unpoisoned(HERE.get()).as_ref()?.get(&koid).copied()
 }
@@ -165,8 +163,13 @@ fn find_here(koid: zx_koid_t) -> Option<zx_handle_t> {
 pub(crate) fn create() -> Result<(zx_handle_t, zx_handle_t)> {
     let (a, b) = options().pair()?;
     let (koid_a, koid_b) = (koid::next(), koid::next());
-    let first = adopt(Chan::new(a, koid_a, koid_b, 0), ZX_DEFAULT_CHANNEL_RIGHTS)?;
-    match adopt(Chan::new(b, koid_b, koid_a, 0), ZX_DEFAULT_CHANNEL_RIGHTS) {
+    let native = |strait, koid, related| {
+        let mut chan = Chan::new(strait, koid, related, 0);
+        chan.is_native = true;
+        chan
+    };
+    let first = adopt(native(a, koid_a, koid_b), ZX_DEFAULT_CHANNEL_RIGHTS)?;
+    match adopt(native(b, koid_b, koid_a), ZX_DEFAULT_CHANNEL_RIGHTS) {
         Ok(second) => Ok((first, second)),
         Err(error) => {
             let _ = crate::object::close_handle(first);
@@ -177,9 +180,19 @@ pub(crate) fn create() -> Result<(zx_handle_t, zx_handle_t)> {
 
 /// Makes a handle for an end.
 pub(crate) fn adopt(chan: Chan, rights: zx_rights_t) -> Result<zx_handle_t> {
-    let koid = chan.koid;
-    let handle = crate::object::add(Object::Channel(Box::new(chan)), rights)?;
-    register(koid, handle);
+    add(Entry { rights, object: Object::Channel(Box::new(chan)) })
+}
+
+/// Adds an entry, which may be that of an end, to the handle table.
+pub(crate) fn add(entry: Entry) -> Result<zx_handle_t> {
+    let native = match &entry.object {
+        Object::Channel(chan) if chan.is_native => Some(chan.koid),
+        _ => None,
+    };
+    let handle = table().add(entry)?;
+    if let Some(koid) = native {
+        unpoisoned(HERE.get()).get_or_insert_default().insert(koid, handle);
+    }
     Ok(handle)
 }
 
@@ -204,7 +217,7 @@ pub(crate) fn look_behind_messages(handle: zx_handle_t, koid: zx_koid_t, is_peer
     }
 }
 
-/// Looks at the end with this koid after an operation on the other end, if the end is in this process. Costs one load
+/// Looks at the native end with this koid after an operation on the other end, if the end is in this process. Costs one load
 /// while no port waits for any end.
 #[inline]
 pub(crate) fn tell_peer(koid: zx_koid_t) {
@@ -221,12 +234,13 @@ fn tell_peer_here(koid: zx_koid_t) {
 }
 
 impl Chan {
-    /// Makes an end of a Strait channel, with the signals `user` set.
+    /// Makes an end of a Strait channel that is not native, with the signals `user` set.
     pub(crate) fn new(strait: Channel, koid: zx_koid_t, related: zx_koid_t, user: zx_signals_t) -> Self {
         Self {
             strait: Some(strait),
             koid,
             related,
+            is_native: false,
             user: AtomicU32::new(user),
             slow: AtomicBool::new(false),
             inner: UnsafeCell::default(),
@@ -508,8 +522,8 @@ impl Chan {
         self.user.store(now, Ordering::Relaxed);
     }
 
-    /// Changes the signals of the other end. If that end is in this process, the change is immediate. Otherwise a
-    /// message carries the change, in order with the other messages, and no reader sees that message.
+    /// Changes the signals of the other end. If both ends are native, the change is immediate. Otherwise a message
+    /// carries the change, in order with the other messages, and no reader sees that message.
     ///
     /// # Errors
     /// `SHOULD_WAIT` if there is no room for the message, or if the destination of the message is not known yet;
@@ -522,7 +536,8 @@ impl Chan {
             return Err(Status::PEER_CLOSED);
         }
         // A thread with the other end's reading lock does not wait for a use of this end's handle.
-        if let Some(peer) = find_here(self.related)
+        if self.is_native
+            && let Some(peer) = find_here(self.related)
             && let Ok(entry) = table().get_reading(peer)
             && let Object::Channel(chan) = &entry.object
             && chan.koids() == (self.related, self.koid)

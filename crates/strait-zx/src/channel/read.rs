@@ -60,14 +60,8 @@ impl HandlesOut<'_> {
         let mut made = Vec::with_capacity(entries.len());
         for entry in entries {
             let (rights, type_) = (entry.rights, entry.object.type_());
-            let koid = matches!(type_, ZX_OBJ_TYPE_CHANNEL).then(|| entry.object.koids().0);
             match table().add(entry) {
-                Ok(handle) => {
-                    if let Some(koid) = koid {
-                        super::register(koid, handle);
-                    }
-                    made.push(zx_handle_info_t { handle, type_, rights, unused: 0 });
-                }
+                Ok(handle) => made.push(zx_handle_info_t { handle, type_, rights, unused: 0 }),
                 Err(error) => {
                     for info in made {
                         let _ = crate::object::close_handle(info.handle);
