@@ -217,8 +217,8 @@ pub(crate) fn look_behind_messages(handle: zx_handle_t, koid: zx_koid_t, is_peer
     }
 }
 
-/// Looks at the native end with this koid after an operation on the other end, if the end is in this process. Costs one load
-/// while no port waits for any end.
+/// Looks at the native end with this koid after an operation on the other end, if the end is in this process. Costs one
+/// load while no port waits for any end.
 #[inline]
 pub(crate) fn tell_peer(koid: zx_koid_t) {
     if PORTED.load(Ordering::Relaxed) > 0 {
