@@ -6,13 +6,14 @@
 use std::fs::File;
 use std::os::fd::OwnedFd;
 use std::process::{Child, Command};
-use std::sync::{Mutex, MutexGuard, PoisonError, mpsc};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError, mpsc};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use rustix::net::{AddressFamily, Shutdown, SocketFlags, SocketType, socketpair};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use strait::pipe::PipeOptions;
+use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, CommandExt, Error, Options, Outgoing, Wait, fault, signals};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -299,6 +300,31 @@ fn a_send_of_ends_does_not_sleep_if_descriptors_have_come_free_after_its_attempt
     let sleeps = fault::trace().iter().filter(|step| **step == "before it is said how an end sleeps").count();
     assert_eq!(sleeps, 0);
     drop((near, far));
+}
+
+/// Shows that a one-shot event for a new interest is not used up by a thread that has just found the member ready for
+/// the old interest.
+#[test]
+fn an_interest_replaced_during_a_look_gets_its_own_event() {
+    let _alone = alone();
+    let (theirs, ours) = Options::new().ring_max(4096).pair().unwrap();
+    let (set, ours) = (Arc::new(WaitSet::new().unwrap()), Arc::new(ours));
+    while ours.try_send(b"no room is left").is_ok() {}
+    set.add(&*ours, 1, Interest::Readable, Mode::OneShot).unwrap();
+    theirs.send(b"hello").unwrap();
+    assert!(fault::follow("hold:after a wait set has looked at a member:1"));
+    let waiting = set.clone();
+    let events = in_a_thread(move || {
+        let mut events = Vec::new();
+        waiting.wait(&mut events, DEADLINE).map(|_| events)
+    });
+    wait_until_held();
+    set.modify(&*ours, 2, Interest::Writable, Mode::OneShot).unwrap();
+    fault::record();
+    while theirs.try_recv().is_ok() {}
+    let events = events.recv_timeout(DEADLINE).expect("the wait returns").unwrap();
+    assert_eq!(events.len(), 1, "no event for the new interest");
+    assert!(events[0].key() == 2 && events[0].is_writable() && !events[0].is_readable(), "{events:?}");
 }
 
 /// Calls `wait` in another thread, under a guard against signals. Once a signal has interrupted the sleep, holds the

@@ -2,7 +2,7 @@
 
 use std::any::Any;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
 
 use super::{Event, Interest, Mode, SharedSet};
@@ -11,6 +11,7 @@ use crate::channel::{Conditions, End, Ready, Watcher};
 use crate::error::Error;
 use crate::link::{InUse, Link, Listener, ListenerSet};
 use crate::os::epoll::{self, Wanted};
+use crate::os::fault;
 use crate::pipe::Gate;
 use crate::sync::unpoisoned;
 use crate::wake::Direction;
@@ -89,6 +90,8 @@ pub(crate) struct Member {
     key: AtomicU64,
     /// The interest and the mode, as [`terms`] packs them.
     terms: AtomicU8,
+    /// The number of times that the key, the interest and the mode were replaced.
+    replaced: AtomicU32,
     /// The conditions of a trap (a callback that is due when a condition is met), which replace the interest; `None`
     /// for a member without a trap.
     conditions: Option<Conditions>,
@@ -142,6 +145,7 @@ impl Member {
             subject,
             key: AtomicU64::new(key),
             terms: AtomicU8::new(packed),
+            replaced: AtomicU32::new(0),
             conditions,
             blocked: Mutex::new(None),
             queued: AtomicBool::new(false),
@@ -184,9 +188,13 @@ impl Member {
         self.has_term(READABLE) == interest.readable() && self.has_term(WRITABLE) == interest.writable()
     }
 
-    /// Replaces the key, the interest and the mode of the member, and returns the old values.
+    /// Replaces the key, the interest and the mode of the member, and returns the old values. The caller arms the member
+    /// afterwards.
     pub(super) fn set_terms(&self, new: Terms) -> Terms {
-        Terms { key: self.key.swap(new.key, Ordering::Relaxed), packed: self.terms.swap(new.packed, Ordering::SeqCst) }
+        let key = self.key.swap(new.key, Ordering::Relaxed);
+        let packed = self.terms.swap(new.packed, Ordering::SeqCst);
+        self.replaced.fetch_add(1, Ordering::Release);
+        Terms { key, packed }
     }
 
     fn event(&self, ready: Ready) -> Event {
@@ -334,13 +342,24 @@ impl Member {
             return Examined::Retry;
         }
         let in_trouble = self.in_trouble.swap(false, Ordering::Relaxed);
-        match self.look() {
+        let (replaced, key) = (self.replaced.load(Ordering::Acquire), self.key());
+        let looked = self.look();
+        fault::point("after a wait set has looked at a member");
+        match looked {
             Ok(Ready::NOTHING) if !in_trouble => Examined::Nothing,
             // If two threads look at the member at once, only one thread reports the member.
             Ok(_) if self.has_term(ONE_SHOT) && !self.armed.swap(false, Ordering::AcqRel) => Examined::Nothing,
+            // Another thread has replaced the interest meanwhile, and perhaps armed the member before the exchange
+            // above.
+            Ok(_) if self.replaced.load(Ordering::Acquire) != replaced => {
+                self.in_trouble.fetch_or(in_trouble, Ordering::Relaxed);
+                self.rearm();
+                self.notify();
+                Examined::Nothing
+            }
             // The error is reported again when the next attempt to take the packet fails.
-            Ok(Ready::NOTHING) => Examined::Event { event: self.event(Ready::TROUBLE), again: false },
-            Ok(ready) => Examined::Event { event: self.event(ready), again: !self.has_term(ONE_SHOT) },
+            Ok(Ready::NOTHING) => Examined::Event { event: Event::new(key, Ready::TROUBLE), again: false },
+            Ok(ready) => Examined::Event { event: Event::new(key, ready), again: !self.has_term(ONE_SHOT) },
             Err(_) => {
                 self.await_room_to_say_so();
                 Examined::Retry
