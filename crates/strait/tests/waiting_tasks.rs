@@ -325,3 +325,31 @@ fn an_object_can_leave_a_reactor_that_has_ended_and_enter_another() {
     task.finish().unwrap().reply(b"reply", DEADLINE).unwrap();
     assert_eq!(call.wait(DEADLINE).unwrap().bytes(), b"reply");
 }
+
+/// Shows that a call end in a reactor comes to rest when the other end has closed, or has broken the protocol.
+#[test]
+fn a_call_end_whose_peer_has_gone_leaves_its_reactor_at_rest() {
+    let broken = |far: Channel| {
+        far.send(b"no call").unwrap();
+        far
+    };
+    let closed = |far: Channel| drop(far);
+    let comes_to_rest = |reactor: &Reactor, drive: fn(&Reactor) -> Result<usize, Error>| {
+        assert!((0..100).any(|_| drive(reactor).unwrap() == 0), "the reactor had an event at each of 100 turns");
+    };
+    for drive in [Reactor::turn, Reactor::rest] {
+        let reactor = Reactor::new().unwrap();
+        let (near, far) = Channel::pair().unwrap();
+        let near = AsyncCallEnd::new(CallEnd::over(near), &reactor).unwrap();
+        comes_to_rest(&reactor, drive);
+        closed(far);
+        comes_to_rest(&reactor, drive);
+        assert!(matches!(Task::new(&reactor, near.next_request()).poll(), Poll::Ready(Err(Error::PeerClosed))));
+        let (near, far) = Channel::pair().unwrap();
+        let near = AsyncCallEnd::new(CallEnd::over(near), &reactor).unwrap();
+        let _far = broken(far);
+        comes_to_rest(&reactor, drive);
+        assert!(matches!(Task::new(&reactor, near.next_request()).poll(), Poll::Ready(Err(Error::BadPeer(_)))));
+        comes_to_rest(&reactor, drive);
+    }
+}

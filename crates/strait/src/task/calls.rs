@@ -148,8 +148,12 @@ impl Source {
 
     /// Arms a one-shot event for the channel in the wait set: for reading, and also for writing if a message waits to
     /// be sent. `to_send` are the tasks whose requests wait. The caller must hold the lock of `to_send`; otherwise the
-    /// calling thread could replace an event just armed by another thread by an event for an older state.
+    /// calling thread could replace an event just armed by another thread by an event for an older state. Does nothing
+    /// if the call end has ended: then a channel is always ready, and no task waits.
     fn arm(&self, to_send: &[(Waker, Option<BlockedOn>)]) {
+        if self.end().has_ended() {
+            return;
+        }
         let mut blocked = BlockedSends { small_room: self.end().has_deferred(), ..BlockedSends::default() };
         to_send.iter().for_each(|(_, blocked_on)| blocked.add(blocked_on.clone()));
         // The channel is always armed for reading, and for writing if a message found no room.
