@@ -6,7 +6,7 @@ mod common;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 
-use common::{DEADLINE, Role, Watched, finish, parent, pattern, spawn, spawn_with, wait_until};
+use common::{DEADLINE, Role, SOON, Watched, finish, parent, pattern, spawn, spawn_with, wait_until};
 use rustix::event::{PollFd, PollFlags, poll};
 use strait::call::{CallEnd, CallError, CallOptions, PendingCall, Request};
 use strait::region::Region;
@@ -420,6 +420,35 @@ fn more_calls_than_there_may_be_wait_for_their_place() {
     });
     drop(end);
     finish(actor);
+}
+
+/// Checks that a thread which waits for the only call slot, and receives meanwhile, gets the slot when `free` frees the
+/// answered call of another thread.
+fn assert_slot_goes_to_the_receiver(free: impl FnOnce(PendingCall)) {
+    let (a, b) = Channel::pair().unwrap();
+    let (client, server) = (CallOptions::new().calls(1).over(a), CallEnd::over(b));
+    let first = client.begin_call(b"first", DEADLINE).unwrap();
+    let other = Watched::new();
+    std::thread::scope(|scope| {
+        let caller = scope.spawn(|| {
+            other.enter();
+            client.call(b"second", DEADLINE).unwrap().into_bytes()
+        });
+        other.wait_until_blocked();
+        server.next_request(DEADLINE).unwrap().reply(b"one", DEADLINE).unwrap();
+        // The other thread receives the reply, and sleeps again.
+        wait_until("the reply was received", || client.channel().counters().messages_received == 1);
+        other.wait_until_blocked();
+        free(first);
+        server.next_request(SOON).expect("a second request").reply(b"two", DEADLINE).unwrap();
+        assert_eq!(caller.join().unwrap(), b"two");
+    });
+}
+
+#[test]
+fn a_thread_that_waits_for_a_slot_and_receives_gets_the_slot_of_a_call_that_another_thread_ends() {
+    assert_slot_goes_to_the_receiver(|first| assert_eq!(first.wait(DEADLINE).unwrap().bytes(), b"one"));
+    assert_slot_goes_to_the_receiver(|mut first| assert_eq!(first.poll(DEADLINE).unwrap().bytes(), b"one"));
 }
 
 #[test]

@@ -538,10 +538,10 @@ impl CallEnd {
     pub(crate) fn drain(&self) {
         for _ in 0..BATCHES {
             let routes = self.shared.routes();
-            if routes.receiving || routes.ended.is_some() {
+            if routes.receiving.is_some() || routes.ended.is_some() {
                 break;
             }
-            let (received, mut routes) = self.shared.receive(routes, false, Deadline::NOW);
+            let (received, mut routes) = self.shared.receive(routes, Waits::Nothing, Deadline::NOW);
             routes.hand_over();
             drop(routes);
             if received.is_err() {

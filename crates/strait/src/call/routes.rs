@@ -67,9 +67,10 @@ pub(super) struct Routes {
     /// The number of cancellations that were received for no request, or for a request cancelled before.
     stray_cancellations: u64,
     most_requests: usize,
-    /// Whether one thread has the task to receive from the channel, on behalf of all threads of the end. Also `true`
-    /// while the receiving thread yields (lets others run before sleeping).
-    pub(super) receiving: bool,
+    /// The event for which the receiving thread waits, if a thread receives: it has the task to receive from the
+    /// channel, on behalf of all threads of the end. [`Waits::Nothing`] while the thread must not wait, or yields (lets
+    /// others run before sleeping).
+    pub(super) receiving: Option<Waits>,
     pub(super) yield_policy: YieldPolicy,
     /// A wake-up still due to the peer, if any. A sending thread left the wake-up to the thread that yields now (lets
     /// others run before sleeping); the yielding thread wakes the peer afterwards.
@@ -109,7 +110,7 @@ impl Routes {
             answering: Vec::new(),
             stray_cancellations: 0,
             most_requests,
-            receiving: false,
+            receiving: None,
             yield_policy: YieldPolicy::default(),
             deferred_wake: None,
             waiters: VecDeque::new(),
@@ -354,13 +355,15 @@ impl Routes {
         }
     }
 
-    /// Notes which waiters to wake when the lock of the routes is released: one sleeping thread and all tasks that wait
-    /// for the event `what`.
+    /// Notes which waiters to wake when the lock of the routes is released: one thread and all tasks that wait for the
+    /// event `what`. The receiving thread is woken only if no other such thread sleeps.
     pub(super) fn wake(&mut self, what: Waits) {
         self.wake_tasks(what);
         let waits = |(waits, waiter): &&(Waits, Arc<CallWaiter>)| waits.includes(what) && waiter.is_asleep();
         if let Some((_, waiter)) = self.waiters.iter().find(waits) {
             self.woken_threads += usize::from(self.woken.thread(waiter));
+        } else if self.receiving.is_some_and(|waits| waits.includes(what)) {
+            self.woken.receiver();
         }
     }
 
@@ -390,17 +393,16 @@ impl Routes {
     /// thread no longer waits for the event `what`: the wake-up meant for the calling thread must not be lost.
     pub(super) fn pass_on(&mut self, what: Waits) {
         match what {
-            Waits::Reply(_) => {}
             Waits::Request | Waits::Either(_) if !self.requests.is_empty() => self.wake(Waits::Request),
             Waits::Slot if self.calls.taken() < self.most_calls => self.wake(Waits::Slot),
-            Waits::Request | Waits::Either(_) | Waits::Slot => {}
+            Waits::Reply(_) | Waits::Request | Waits::Either(_) | Waits::Slot | Waits::Nothing => {}
         }
     }
 
     /// Wakes the thread that has waited longest on the end, to receive from the channel. Does nothing if a thread
     /// receives already. Does nothing if a thread was woken and has not run yet: the woken thread will receive.
     pub(super) fn hand_over(&mut self) {
-        if !self.receiving
+        if self.receiving.is_none()
             && self.woken_threads == 0
             && let Some((_, waiter)) = self.waiters.front()
         {

@@ -32,14 +32,6 @@ const SLICE: (Duration, Duration) = (Duration::from_millis(1), Duration::from_mi
 /// receive after a temporary error.
 const RETRY: Duration = Duration::from_millis(5);
 
-/// The work that an attempt to send the deferred messages has left.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Left {
-    Nothing,
-    /// Messages, which the receiving thread has to send.
-    ToReceiver,
-}
-
 /// The state of one call end, shared by all its threads: the channel, and the routes (calls, requests and waiters)
 /// under their lock.
 pub(super) struct CallShared {
@@ -55,7 +47,7 @@ impl std::fmt::Debug for CallShared {
 
 impl CallShared {
     pub(super) fn new(channel: Channel, routes: Routes) -> Self {
-        // See `nudge_if`.
+        // For `Channel::nudge_receiver`.
         channel.make_interruptible();
         Self { channel, routes: Mutex::new(routes) }
     }
@@ -67,7 +59,7 @@ impl CallShared {
     }
 
     pub(super) fn routes(&self) -> Locked<'_> {
-        Locked::new(&self.routes)
+        Locked::new(&self.channel, &self.routes)
     }
 
     /// Makes a call: waits for a slot and for room until the deadline, and sends the request. Returns the number of the
@@ -150,15 +142,12 @@ impl CallShared {
             // A message from the other end makes no room here. But the other end may wait for room too, until this end
             // receives.
             let mut routes = self.routes();
-            if !routes.receiving && routes.ended.is_none() {
-                routes = self.receive(routes, false, Deadline::NOW).1;
-                let left = self.flush_or_wake(&mut routes);
+            if routes.receiving.is_none() && routes.ended.is_none() {
+                routes = self.receive(routes, Waits::Nothing, Deadline::NOW).1;
+                self.flush_or_wake(&mut routes);
                 routes.hand_over();
-                drop(routes);
-                self.nudge_if(left);
-            } else {
-                drop(routes);
             }
+            drop(routes);
             slice = Deadline::after(deadline.within(wait));
             wait = (wait * 2).min(SLICE.1);
         }
@@ -182,30 +171,20 @@ impl CallShared {
     fn send_soon(&self, mut routes: Locked<'_>, kind: CallKind, id: u64) {
         if routes.ended.is_none() {
             routes.deferred.push_back((kind, id));
-            let left = self.flush_or_wake(&mut routes);
-            drop(routes);
-            self.nudge_if(left);
+            self.flush_or_wake(&mut routes);
         }
     }
 
     /// Sends the deferred messages, or leaves them to the thread that receives, or to the reactor of the end: these try
-    /// again until there is room. The caller passes the returned value to [`nudge_if`](Self::nudge_if) when the lock is
-    /// released. Without such a thread and without a reactor, the next thread that waits on the end sends the messages.
-    #[must_use]
+    /// again until there is room. Without such a thread and without a reactor, the next thread that waits on the end
+    /// sends the messages.
     #[inline]
-    fn flush_or_wake(&self, routes: &mut Locked<'_>) -> Left {
-        if self.flush(routes) {
-            return Left::Nothing;
-        }
-        routes.wake_reactor();
-        if routes.receiving { Left::ToReceiver } else { Left::Nothing }
-    }
-
-    /// Makes the receiving thread look at the deferred messages, if they were left to that thread, which may sleep. The
-    /// caller must not hold the lock of the routes.
-    fn nudge_if(&self, left: Left) {
-        if left == Left::ToReceiver {
-            self.channel.nudge_receiver();
+    fn flush_or_wake(&self, routes: &mut Locked<'_>) {
+        if !self.flush(routes) {
+            routes.wake_reactor();
+            if routes.receiving.is_some() {
+                routes.woken.receiver();
+            }
         }
     }
 
@@ -250,11 +229,10 @@ impl CallShared {
         check_fork(&self.channel)?;
         let (found, mut routes) = self.look_until(what, deadline, &mut deferred_wake, &mut find);
         // A cancellation that this thread has received may have caused a message.
-        let left = self.flush_or_wake(&mut routes);
+        self.flush_or_wake(&mut routes);
         routes.pass_on(what);
         routes.hand_over();
         drop(routes);
-        self.nudge_if(left);
         // The drop wakes the peer, unless the peer was woken before.
         drop(deferred_wake);
         found
@@ -280,7 +258,7 @@ impl CallShared {
             if let Some(error) = routes.ended {
                 return (Err(error), routes);
             }
-            if deadline.is_now() && (routes.receiving || receives >= most) {
+            if deadline.is_now() && (routes.receiving.is_some() || receives >= most) {
                 return (Err(Error::WouldBlock), routes);
             }
             if receives > 0
@@ -288,17 +266,17 @@ impl CallShared {
             {
                 return (Err(error), routes);
             }
-            if routes.receiving && routes.yield_policy.are_here() && routes.deferred_wake.is_none() {
+            if routes.receiving.is_some() && routes.yield_policy.are_here() && routes.deferred_wake.is_none() {
                 routes.deferred_wake = deferred_wake.take();
             }
-            let yield_policy = !paused && !routes.receiving && routes.woken_threads > 0 && !deadline.is_now();
+            let yield_policy = !paused && routes.receiving.is_none() && routes.woken_threads > 0 && !deadline.is_now();
             if !yield_policy && deferred_wake.is_some() {
                 drop(routes);
                 *deferred_wake = None;
                 routes = self.routes();
                 continue;
             }
-            if routes.receiving {
+            if routes.receiving.is_some() {
                 let left = deadline.remaining(Instant::now());
                 if left.is_some_and(|left| left.is_zero()) {
                     return (Err(Error::TimedOut), routes);
@@ -310,7 +288,7 @@ impl CallShared {
                 continue;
             }
             let until = if yield_policy { Deadline::NOW } else { deadline };
-            let (received, back) = self.receive(routes, what.takes_requests(), until);
+            let (received, back) = self.receive(routes, what, until);
             routes = back;
             match received {
                 Ok(()) => {
@@ -351,11 +329,11 @@ impl CallShared {
             return routes;
         }
         let Some(pause) = routes.yield_policy.begin(woken_threads) else { return routes };
-        routes.receiving = true;
+        routes.receiving = Some(Waits::Nothing);
         drop(routes);
         yield_now();
         let mut routes = self.routes();
-        routes.receiving = false;
+        routes.receiving = None;
         let woken_threads = routes.woken_threads;
         routes.yield_policy.end(&pause, woken_threads);
         if let Some(left) = routes.deferred_wake.take() {
@@ -368,17 +346,17 @@ impl CallShared {
     }
 
     /// Receives the messages that have arrived, or waits for messages until the deadline, and gives them to their calls
-    /// or to the queue of requests. No other thread may be receiving. `takes` says whether the calling thread takes a
-    /// request itself, so that one thread fewer is woken. Returns `Ok` if messages were received, or the error of the
-    /// receive ([`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline). Also returns the lock of the routes,
-    /// which is released while the thread receives.
+    /// or to the queue of requests. No other thread may be receiving. `what` is the event for which the calling thread
+    /// waits. Returns `Ok` if messages were received, or if another thread wants the calling thread to look again for
+    /// its event; otherwise the error of the receive ([`Error::WouldBlock`] or [`Error::TimedOut`] at the deadline).
+    /// Also returns the lock of the routes, which is released while the thread receives.
     pub(super) fn receive<'a>(
         &'a self,
         mut routes: Locked<'a>,
-        takes: bool,
+        what: Waits,
         deadline: Deadline,
     ) -> (Result<(), Error>, Locked<'a>) {
-        routes.receiving = true;
+        routes.receiving = Some(what);
         let mut batch = std::mem::take(&mut routes.batch);
         let received = loop {
             let deferred = !self.flush(&mut routes);
@@ -388,8 +366,8 @@ impl CallShared {
             let until = if soon { Deadline::after(deadline.within(RETRY)) } else { deadline };
             match self.channel.recv_onto(&mut batch, BATCH, until) {
                 Err(Error::TimedOut) if deferred && !deadline.has_passed() => {}
-                // Another thread has deferred a message: see `flush_or_wake`.
-                Err(Error::Interrupted) if self.channel.take_nudge() => {}
+                // Another thread has deferred a message, or has freed a call slot: see `Routes::woken`.
+                Err(Error::Interrupted) if self.channel.take_nudge() => break Ok(()),
                 // A limit is reached for the peer, or this process lacks a resource: a later attempt can succeed.
                 Err(error) if error.passes() && !deadline.has_passed() => {
                     sleep(deadline.within(RETRY));
@@ -405,6 +383,7 @@ impl CallShared {
         // A peer may send sealed messages too; sorting needs the bytes in private memory.
         batch.iter_mut().for_each(Message::own_bytes);
         let mut routes = self.routes();
+        routes.receiving = None;
         let mut outcome = received;
         let before = routes.requests.len();
         for message in batch.drain(..) {
@@ -416,8 +395,7 @@ impl CallShared {
         }
         routes.batch = batch;
         let came = routes.requests.len().saturating_sub(before);
-        routes.wake_for_requests(came, takes);
-        routes.receiving = false;
+        routes.wake_for_requests(came, what.takes_requests());
         if let Err(error @ (Error::PeerClosed | Error::BadPeer(_) | Error::Forked)) = outcome {
             routes.end(error);
         }

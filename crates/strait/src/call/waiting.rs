@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::platform::{AtomicBool, Condvar, Mutex, MutexGuard, thread_local, unpoisoned};
+use super::platform::{AtomicBool, Channel, Condvar, Mutex, MutexGuard, thread_local, unpoisoned};
 use super::routes::Routes;
 use super::slots::Call;
 
@@ -39,6 +39,8 @@ pub(super) enum Waits {
     Either(u64),
     /// `Slot`: the thread waits for a free call slot.
     Slot,
+    /// `Nothing`: the thread waits for no event of the end.
+    Nothing,
 }
 
 impl Waits {
@@ -46,7 +48,7 @@ impl Waits {
     fn call(self) -> Option<u64> {
         match self {
             Self::Reply(id) | Self::Either(id) => Some(id),
-            Self::Request | Self::Slot => None,
+            Self::Request | Self::Slot | Self::Nothing => None,
         }
     }
 
@@ -74,6 +76,8 @@ impl CallWaiter {
 pub(super) struct Woken {
     threads: Vec<Arc<CallWaiter>>,
     tasks: Vec<Waker>,
+    /// Whether the receiving thread is to be woken, to look again for its event and for deferred messages.
+    receiver: bool,
 }
 
 impl Woken {
@@ -91,12 +95,20 @@ impl Woken {
         self.tasks.extend(wakers);
     }
 
-    fn is_empty(&self) -> bool {
-        self.threads.is_empty() && self.tasks.is_empty()
+    pub(super) fn receiver(&mut self) {
+        self.receiver = true;
     }
 
-    fn wake(self) {
+    fn is_empty(&self) -> bool {
+        self.threads.is_empty() && self.tasks.is_empty() && !self.receiver
+    }
+
+    /// Wakes the threads and tasks. `channel` is the channel of the end, from which the receiving thread receives.
+    fn wake(self, channel: &Channel) {
         self.threads.into_iter().for_each(|waiter| waiter.condition.notify_one());
+        if self.receiver {
+            channel.nudge_receiver();
+        }
         self.tasks.into_iter().for_each(Waker::wake);
     }
 }
@@ -105,14 +117,16 @@ impl Woken {
 /// [`Routes::woken`].
 #[derive(Debug)]
 pub(super) struct Locked<'a> {
+    channel: &'a Channel,
     routes: &'a Mutex<Routes>,
     /// The lock guard; `None` only while the lock is being released.
     guard: Option<MutexGuard<'a, Routes>>,
 }
 
 impl<'a> Locked<'a> {
-    pub(super) fn new(routes: &'a Mutex<Routes>) -> Self {
-        Self { routes, guard: Some(unpoisoned(routes)) }
+    /// Locks `routes`, the routes of the call end over `channel`.
+    pub(super) fn new(channel: &'a Channel, routes: &'a Mutex<Routes>) -> Self {
+        Self { channel, routes, guard: Some(unpoisoned(routes)) }
     }
 
     /// Releases the lock, sleeps until the thread is woken or the time `limit` has passed, and then locks again and
@@ -122,9 +136,9 @@ impl<'a> Locked<'a> {
         if !self.woken.is_empty() {
             // Other threads are woken first. Meanwhile the state may have changed without a wake-up of the calling
             // thread, so the caller looks again.
-            let routes = self.routes;
+            let (channel, routes) = (self.channel, self.routes);
             drop(self);
-            return Self::new(routes);
+            return Self::new(channel, routes);
         }
         // While a thread ends, its thread-local waiter is gone.
         let waiter = OWN.try_with(Arc::clone).unwrap_or_default();
@@ -133,7 +147,7 @@ impl<'a> Locked<'a> {
             *thread = Some(waiter.clone());
         }
         self.waiters.push_back((what, waiter.clone()));
-        let routes = self.routes;
+        let (channel, routes) = (self.channel, self.routes);
         let guard = self.guard.take().expect("not dropped");
         let mut guard = waiter.condition.wait(routes, guard, limit);
         if !waiter.asleep.swap(false, Ordering::Relaxed) {
@@ -146,7 +160,7 @@ impl<'a> Locked<'a> {
         if let Some(at) = guard.waiters.iter().position(|(_, other)| Arc::ptr_eq(other, &waiter)) {
             guard.waiters.remove(at);
         }
-        Self { routes, guard: Some(guard) }
+        Self { channel, routes, guard: Some(guard) }
     }
 }
 
@@ -172,6 +186,6 @@ impl Drop for Locked<'_> {
         }
         let woken = std::mem::take(&mut guard.woken);
         drop(guard);
-        woken.wake();
+        woken.wake(self.channel);
     }
 }

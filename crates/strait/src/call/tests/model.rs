@@ -348,12 +348,17 @@ mod platform {
     }
 }
 
-/// Makes a call end that runs the shipped code. Also returns the other end of its channel, over which the test itself
-/// plays the server.
+/// Makes a call end with 8 call slots that runs the shipped code. Also returns the other end of its channel, over which
+/// the test itself plays the server.
 fn pair() -> (Arc<CallShared>, Wire) {
+    pair_with(8)
+}
+
+/// Makes a call end as [`pair`] does, but with `calls` call slots.
+fn pair_with(calls: usize) -> (Arc<CallShared>, Wire) {
     let wire = Wire::default();
     let server = wire.other_side();
-    (Arc::new(CallShared::new(Channel::over(wire), Routes::new(8, 8))), server)
+    (Arc::new(CallShared::new(Channel::over(wire), Routes::new(calls, 8))), server)
 }
 
 /// Makes a call as [`crate::call::CallEnd::call`] does, and checks that the reply has the bytes of `question`.
@@ -436,6 +441,52 @@ fn every_call_is_answered() {
 #[should_panic(expected = "deadlock")]
 fn a_wake_up_that_was_left_to_somebody_and_forgotten_is_missed() {
     two_threads_call([2, 1], true);
+}
+
+/// Shows that two threads that share one call slot both get their replies: each waits for the slot while the other has
+/// it, and perhaps receives for the other meanwhile.
+#[test]
+fn threads_get_the_only_slot_one_after_the_other() {
+    check_within(PREEMPTIONS, || {
+        let (end, server) = pair_with(1);
+        let callers = [b"a", b"b"].map(|question| {
+            let end = end.clone();
+            thread::spawn(move || call(&end, question, Deadline::NEVER).unwrap())
+        });
+        serve(&server, 2);
+        callers.into_iter().for_each(|caller| caller.join().unwrap());
+        assert_eq!(end.routes().in_flight(), 0);
+    });
+}
+
+/// Shows that a thread gets the only call slot although another thread gives up waiting for the slot, perhaps just when
+/// it is woken for the slot, or takes the slot and cannot send its request.
+#[test]
+fn a_slot_that_one_was_woken_for_and_leaves_is_anothers() {
+    check_within(PREEMPTIONS, || {
+        let (end, server) = pair_with(1);
+        let (id, _) = end.begin(b"first".into(), Deadline::NEVER, false).unwrap();
+        let waits = {
+            let end = end.clone();
+            thread::spawn(move || call(&end, b"a", Deadline::NEVER).unwrap())
+        };
+        let may_give_up = {
+            let end = end.clone();
+            thread::spawn(move || {
+                let begun = end.wait_until(Waits::Slot, Deadline::Passes, None, Routes::begin);
+                // The request is not sent.
+                begun.into_iter().for_each(|id| end.routes().forget(id));
+            })
+        };
+        let clock = {
+            let (end, server) = (end.clone(), server.clone());
+            thread::spawn(move || be_late(&end, &server))
+        };
+        serve(&server, 1);
+        end.wait_until(Waits::Reply(id), Deadline::NEVER, None, |routes| routes.take_answer(id)).unwrap();
+        serve(&server, 1);
+        [waits, may_give_up, clock].into_iter().for_each(|thread| thread.join().unwrap());
+    });
 }
 
 /// Shows that a thread gets its replies although the server never answers a call of another thread. The other thread
