@@ -452,6 +452,11 @@ fn a_thread_that_waits_for_a_slot_and_receives_gets_the_slot_of_a_call_that_anot
 }
 
 #[test]
+fn a_thread_that_waits_for_a_slot_and_receives_gets_the_slot_of_an_answered_call_that_is_dropped() {
+    assert_slot_goes_to_the_receiver(drop);
+}
+
+#[test]
 fn threads_that_wait_for_requests_and_replies_share_one_end() {
     let (a, b) = Channel::pair().unwrap();
     let ends = [CallEnd::over(a), CallEnd::over(b)];

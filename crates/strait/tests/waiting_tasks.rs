@@ -353,3 +353,22 @@ fn a_call_end_whose_peer_has_gone_leaves_its_reactor_at_rest() {
         comes_to_rest(&reactor, drive);
     }
 }
+
+/// Shows that a task gets the call slot of another task that drops its answered call.
+#[test]
+fn a_task_that_waits_for_a_slot_gets_the_slot_of_an_answered_call_that_is_dropped() {
+    let reactor = Reactor::new().unwrap();
+    let (near, far) = Channel::pair().unwrap();
+    let client = AsyncCallEnd::new(CallOptions::new().calls(1).over(near), &reactor).unwrap();
+    let server = CallEnd::over(far);
+    let mut first = Task::new(&reactor, client.call(b"first"));
+    assert!(first.poll().is_pending());
+    server.next_request(DEADLINE).unwrap().reply(b"reply", DEADLINE).unwrap();
+    let mut second = Task::new(&reactor, client.call(b"second"));
+    second.assert_waits();
+    drop(first);
+    assert!(second.flag.0.load(Ordering::Relaxed), "nobody woke the task that waits for the slot");
+    assert!(second.poll().is_pending());
+    server.next_request(DEADLINE).unwrap().reply(b"reply", DEADLINE).unwrap();
+    assert_eq!(second.finish().unwrap().bytes(), b"reply");
+}

@@ -176,21 +176,15 @@ impl Routes {
         }
     }
 
-    /// Records that the caller of the call `id` has given up. Returns `true` if the call had no answer yet; the server
-    /// must then be told. Returns `false` if the answer had arrived (it is dropped, and the slot is free), or if there
-    /// is no such call.
+    /// Records that the caller of the call `id`, which has no answer yet, has given up. Returns `true`: the server must be
+    /// told. Returns `false`, and changes nothing, if no call with this number waits for an answer.
     pub(super) fn abandon(&mut self, id: u64) -> bool {
         match self.calls.get(id) {
             Some(call @ Call::Waiting(..)) => {
                 *call = Call::Abandoned;
                 true
             }
-            Some(_) => {
-                self.counters.late += 1;
-                self.calls.free(id);
-                false
-            }
-            None => false,
+            _ => false,
         }
     }
 

@@ -156,7 +156,9 @@ impl CallShared {
     /// Records that the caller of the call `id` no longer waits, and tells the server so if the call has no answer yet.
     pub(super) fn cancel(&self, id: u64) {
         let mut routes = self.routes();
-        if routes.abandon(id) {
+        if routes.take_answer(id).is_some() {
+            routes.counters.late += 1;
+        } else if routes.abandon(id) {
             self.send_soon(routes, CallKind::Cancel, id);
         }
     }
