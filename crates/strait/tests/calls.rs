@@ -4,6 +4,7 @@
 mod common;
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
 use std::time::Duration;
 
 use common::{DEADLINE, Role, SOON, Watched, finish, parent, pattern, spawn, spawn_with, wait_until};
@@ -11,8 +12,9 @@ use rustix::event::{PollFd, PollFlags, poll};
 use strait::call::{CallEnd, CallError, CallOptions, PendingCall, Request};
 use strait::region::Region;
 use strait::task::{AsyncCallEnd, Reactor};
+use strait::view::Value;
 use strait::wait::{Event, Interest, Mode, WaitSet};
-use strait::{Channel, Deadline, Error, Options, Outgoing};
+use strait::{Channel, Deadline, Error, Handle, Options, Outgoing};
 
 const ROLES: &[(&str, Role)] = &[
     ("server", |threads| server(threads.parse().unwrap())),
@@ -454,6 +456,66 @@ fn a_thread_that_waits_for_a_slot_and_receives_gets_the_slot_of_a_call_that_anot
 #[test]
 fn a_thread_that_waits_for_a_slot_and_receives_gets_the_slot_of_an_answered_call_that_is_dropped() {
     assert_slot_goes_to_the_receiver(drop);
+}
+
+/// A value whose drop asks the call end, to which it was sent, for its counters.
+struct Asks(Arc<CallEnd>, mpsc::Sender<u64>);
+
+impl Value for Asks {
+    fn into_parts(self) -> (Vec<u8>, Vec<Handle>) {
+        panic!("the value stays in this process")
+    }
+}
+
+impl Drop for Asks {
+    fn drop(&mut self) {
+        self.1.send(self.0.counters().calls).unwrap();
+    }
+}
+
+/// Runs `act` with a call end over a channel of `options`, with the other end of that channel, and with another end of
+/// a channel, in which a value lies that [asks](Asks) the call end when it is dropped. Returns the answer.
+fn asked_by(options: Options, act: impl FnOnce(&CallEnd, Channel, Channel) + Send + 'static) -> u64 {
+    let (dropped, drops) = mpsc::channel();
+    // The thread is not joined: if the value is dropped under the lock of the call end, the thread waits for ever.
+    std::thread::spawn(move || {
+        let (a, b) = options.pair().unwrap();
+        let client = Arc::new(CallEnd::over(a));
+        let (x, y) = Channel::pair().unwrap();
+        y.send_value(Asks(client.clone(), dropped), DEADLINE).unwrap();
+        act(&client, b, x);
+    });
+    drops.recv_timeout(SOON).expect("the value is dropped, and asks the call end")
+}
+
+/// Shows that dropping an answered call drops the answer without a lock.
+#[test]
+fn the_answer_of_a_dropped_call_is_dropped_without_a_lock() {
+    let calls = asked_by(Options::new(), |client, far, end| {
+        let server = CallEnd::over(far);
+        let call = client.begin_call(b"request", DEADLINE).unwrap();
+        server.next_request(DEADLINE).unwrap().reply(Outgoing::new(b"reply").handle(end), DEADLINE).unwrap();
+        assert_eq!(client.next_request(Deadline::NOW).unwrap_err(), Error::WouldBlock);
+        drop(call);
+    });
+    assert_eq!(calls, 1);
+}
+
+/// Shows that an answer to a request that was not sent is dropped without a lock. A bad peer makes up such an answer.
+#[test]
+fn an_answer_to_a_request_that_was_not_sent_is_dropped_without_a_lock() {
+    let calls = asked_by(Options::new().queue_messages(1), |client, far, end| {
+        let _first = client.begin_call(b"first", DEADLINE).unwrap();
+        let second = [(1u64 << 32 | 1).to_le_bytes(), [2, 0, 0, 0, 0, 0, 0, 0]].concat();
+        far.send(Outgoing::new(&second).handle(end)).unwrap();
+        // There is no room for the second request.
+        match client.begin_call(b"second", Duration::from_millis(50)) {
+            Err(CallError::NotSent(failed)) => assert_eq!(failed.error, Error::TimedOut),
+            begun => panic!("{begun:?}"),
+        }
+        assert_eq!(client.counters().unknown, 0);
+    });
+    assert_eq!(calls, 1);
 }
 
 #[test]

@@ -148,11 +148,12 @@ impl Routes {
     }
 
     /// Undoes [`begin`](Self::begin) for the call `id`, whose request could not be sent: frees the slot and does not
-    /// count the call.
-    pub(super) fn forget(&mut self, id: u64) {
-        self.calls.free(id);
+    /// count the call. Returns the call, for the caller to drop without a lock.
+    #[must_use]
+    pub(super) fn forget(&mut self, id: u64) -> Option<Call> {
         self.counters.calls -= 1;
         self.wake(Waits::Slot);
+        self.calls.free(id)
     }
 
     /// Takes the answer of the call `id`, and frees the call's slot. Returns `None`, and changes nothing, if there is

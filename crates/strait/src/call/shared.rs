@@ -78,7 +78,12 @@ impl CallShared {
             Err(error) => return Err(SendError::new(error, request.handles)),
         };
         let sent = self.send(request, CallKind::Request, id, deadline, deferred_wake);
-        let deferred_wake = sent.inspect_err(|_| self.routes().forget(id))?;
+        let deferred_wake = sent.inspect_err(|_| {
+            let forgotten = self.routes().forget(id);
+            // The lock is released. A bad peer may have answered the call, and the answer may hold ends, whose drop
+            // runs user code.
+            drop(forgotten);
+        })?;
         Ok((id, deferred_wake))
     }
 
@@ -156,8 +161,11 @@ impl CallShared {
     /// Records that the caller of the call `id` no longer waits, and tells the server so if the call has no answer yet.
     pub(super) fn cancel(&self, id: u64) {
         let mut routes = self.routes();
-        if routes.take_answer(id).is_some() {
+        if let Some(answer) = routes.take_answer(id) {
             routes.counters.late += 1;
+            drop(routes);
+            // The answer may hold ends, whose drop runs user code.
+            drop(answer);
         } else if routes.abandon(id) {
             self.send_soon(routes, CallKind::Cancel, id);
         }
