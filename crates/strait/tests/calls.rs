@@ -9,6 +9,7 @@ use std::time::Duration;
 
 use common::{DEADLINE, Role, SOON, Watched, finish, parent, pattern, spawn, spawn_with, wait_until};
 use rustix::event::{PollFd, PollFlags, poll};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use strait::call::{CallEnd, CallError, CallOptions, PendingCall, Request};
 use strait::region::Region;
 use strait::task::{AsyncCallEnd, Reactor};
@@ -516,6 +517,38 @@ fn an_answer_to_a_request_that_was_not_sent_is_dropped_without_a_lock() {
         assert_eq!(client.counters().unknown, 0);
     });
     assert_eq!(calls, 1);
+}
+
+/// Shows that a wait without a deadline for a request that cannot be taken, because of a limit, ends when the other end
+/// is closed, or when another thread interrupts the wait.
+#[test]
+fn a_wait_for_a_request_that_cannot_be_taken_ends_with_the_peer_or_by_an_interruption() {
+    let waits = |end: fn(&CallEnd, CallEnd)| {
+        let (x, y) = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+        let client = CallEnd::over(Channel::over(x).unwrap());
+        let server = Arc::new(CallEnd::over(Options::new().peer_memory(8 << 20).over(y).unwrap()));
+        drop(client.begin_call(&vec![7; 16 << 20], DEADLINE).unwrap());
+        let error = server.next_request(Duration::from_millis(50)).unwrap_err();
+        assert!(matches!(error, Error::LimitReached(_)), "{error:?}");
+        let (ended, ends) = mpsc::channel();
+        let (watched, waiting) = (Arc::new(Watched::new()), server.clone());
+        let entered = watched.clone();
+        // The thread is not joined: it may wait for ever.
+        std::thread::spawn(move || {
+            entered.enter();
+            ended.send(waiting.next_request(Deadline::NEVER).unwrap_err()).unwrap();
+        });
+        watched.wait_until_blocked();
+        assert_eq!(ends.try_recv(), Err(mpsc::TryRecvError::Empty));
+        end(&server, client);
+        ends.recv_timeout(SOON).expect("the wait ends")
+    };
+    assert!(matches!(waits(|_, client| drop(client)), Error::LimitReached(_)));
+    let interrupted = waits(|server, client| {
+        server.channel().interrupter().interrupt();
+        std::mem::forget(client);
+    });
+    assert_eq!(interrupted, Error::Interrupted);
 }
 
 #[test]

@@ -17,6 +17,11 @@ pub(super) use crate::signals::check as check_signals;
 pub(super) use crate::sync::unpoisoned;
 pub(super) use crate::wake::condvar::Condvar;
 
+/// Fails if a thread that waits on `channel` must not wait any longer, because of an interruption or of a signal.
+pub(super) fn check_interruption(channel: &Channel) -> Result<(), Error> {
+    channel.end.interruption().check()
+}
+
 /// Fails with [`Error::Forked`] if this process is a forked child of the process that made `channel`.
 pub(super) fn check_fork(channel: &Channel) -> Result<(), Error> {
     channel.end.born.check()

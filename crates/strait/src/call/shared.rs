@@ -4,7 +4,8 @@ use std::io::IoSlice;
 use std::time::Duration;
 
 use super::platform::{
-    Channel, Deadline, Instant, Mutex, WakeOnDrop, check_fork, check_signals, postponed, sleep, yield_now,
+    Channel, Deadline, Instant, Mutex, WakeOnDrop, check_fork, check_interruption, check_signals, postponed, sleep,
+    yield_now,
 };
 use super::routes::Routes;
 use super::waiting::{Locked, Waits};
@@ -378,10 +379,14 @@ impl CallShared {
                 Err(Error::TimedOut) if deferred && !deadline.has_passed() => {}
                 // Another thread has deferred a message, or has freed a call slot: see `Routes::woken`.
                 Err(Error::Interrupted) if self.channel.take_nudge() => break Ok(()),
-                // A limit is reached for the peer, or this process lacks a resource: a later attempt can succeed.
-                Err(error) if error.passes() && !deadline.has_passed() => {
+                // A limit is reached for the peer, or this process lacks a resource: a later attempt can succeed. But
+                // no wait without a deadline may outlive the peer.
+                Err(error) if error.passes() && !deadline.has_passed() && !self.channel.is_peer_closed() => {
                     sleep(deadline.within(RETRY));
-                    if let Err(error) = check_signals() {
+                    if self.channel.take_nudge() {
+                        break Ok(());
+                    }
+                    if let Err(error) = check_interruption(&self.channel) {
                         break Err(error);
                     }
                 }
