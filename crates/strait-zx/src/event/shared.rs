@@ -5,9 +5,10 @@
 //! epoll reports each arrival anew. An end has both sockets of its own bell, and the sending socket of its other
 //! end's bell. So when all processes of an end are gone, its bell hangs up: the kernel counts the references.
 //!
-//! A hostile process with a handle of an event, with any rights, can set its signals and wake others for nothing. It
-//! cannot do more: the page cannot shrink, no call on a bell blocks, and the content of the page is a word without
-//! pointers.
+//! A hostile process with a handle of an event, with any rights, can set its signals and wake others for nothing. The
+//! page cannot shrink, and its content is a word without pointers. But such a process can block a thread that reads
+//! the bell: Linux lets one process at a time copy from a socket, even with `MSG_DONTWAIT`, and the hostile process may
+//! copy into a page of its own that never arrives.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;

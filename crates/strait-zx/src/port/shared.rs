@@ -1,8 +1,9 @@
 //! Packets between processes, through a pair of sockets shared by all processes of the port.
 //!
-//! The kernel keeps the order of packets, and gives each packet to one receiver. No call blocks. A process with the
-//! port can take packets that others wait for, as on Zircon. The process can also send malformed packets, which are
-//! skipped.
+//! The kernel keeps the order of packets, and gives each packet to one receiver. No call waits for a packet or for
+//! room. A process with the port can take packets that others wait for, as on Zircon. The process can also send
+//! malformed packets, which are skipped, and block a thread that takes a packet, as it can block the reader of an
+//! event's bell.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
