@@ -177,8 +177,8 @@ impl Routes {
         }
     }
 
-    /// Records that the caller of the call `id`, which has no answer yet, has given up. Returns `true`: the server must be
-    /// told. Returns `false`, and changes nothing, if no call with this number waits for an answer.
+    /// Records that the caller of the call `id`, which has no answer yet, has given up. Returns `true`: the server must
+    /// be told. Returns `false`, and changes nothing, if no call with this number waits for an answer.
     pub(super) fn abandon(&mut self, id: u64) -> bool {
         match self.calls.get(id) {
             Some(call @ Call::Waiting(..)) => {
