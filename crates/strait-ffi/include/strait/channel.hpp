@@ -29,7 +29,8 @@ enum class Reported : strait_reported {
 using MessageInfo = strait_message_info;
 
 // An object that a message can carry: a file descriptor, an end of a channel or of a data pipe, or a region. A handle
-// owns its object, or is empty.
+// owns its object, or is empty. Of an end of a channel, a handle owns a reference, like a Channel: the end stays open
+// while there are others.
 class Handle {
 public:
     Handle() noexcept = default;
@@ -61,7 +62,13 @@ public:
         std::swap(handle_, taken.handle_);
         return *this;
     }
-    ~Handle() { strait_handle_close(&handle_); }
+    ~Handle() {
+        if (is_channel()) {
+            strait_channel_unref(static_cast<strait_channel *>(handle_.object));
+        } else if (*this) {
+            strait_handle_close(&handle_);
+        }
+    }
 
     bool is_fd() const noexcept { return handle_.kind == STRAIT_HANDLE_FD; }
     bool is_channel() const noexcept { return handle_.kind == STRAIT_HANDLE_CHANNEL; }

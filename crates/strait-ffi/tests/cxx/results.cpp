@@ -433,6 +433,13 @@ void shared() {
     b.close();
     other.join();
     CHECK(a.try_recv().error() == STRAIT_PEER_CLOSED);
+
+    // A failed send of a shared end leaves the end open for the other references.
+    auto [c, d] = Channel::pair().value();
+    CHECK(a.send("", Handle(c.share())).error() == STRAIT_PEER_CLOSED);
+    CHECK(c.send("still open") && d.recv()->text() == "still open");
+    { Handle last(std::move(c)); }
+    CHECK(d.recv(20s).error() == STRAIT_PEER_CLOSED);
 }
 
 // Each half belongs to one thread; joined halves are the end again.
