@@ -104,15 +104,16 @@ inline strait_handle *raw(std::span<Handle> handles) noexcept { return reinterpr
 
 // Returns all handles given out by `take`.
 template <class Take> result<std::vector<Handle>> take_all(Take take) {
-    std::array<strait_handle, STRAIT_MAX_HANDLES> raw;
+    // The array owns the handles if there is no memory for the vector.
+    std::array<Handle, STRAIT_MAX_HANDLES> taken;
     std::size_t count = 0;
-    if (const auto status = take(raw.data(), raw.size(), &count); status != STRAIT_OK) {
+    if (const auto status = take(raw(taken), taken.size(), &count); status != STRAIT_OK) {
         return Error::last(status);
     }
     std::vector<Handle> handles;
     handles.reserve(count);
     for (std::size_t i = 0; i < count; i++) {
-        handles.emplace_back(raw[i]);
+        handles.push_back(std::move(taken[i]));
     }
     return handles;
 }

@@ -7,10 +7,22 @@
 #include <fcntl.h>
 
 #include <cstring>
+#include <new>
 #include <thread>
 
 using namespace std::literals;
 using namespace strait::throwing;
+
+// Whether there is no memory for C++ objects.
+static bool no_memory = false;
+
+void *operator new(std::size_t size) {
+    void *memory = no_memory ? nullptr : std::malloc(size);
+    return memory != nullptr ? memory : throw std::bad_alloc();
+}
+
+void operator delete(void *memory) noexcept { std::free(memory); }
+void operator delete(void *memory, std::size_t) noexcept { std::free(memory); }
 
 template <class Call> static strait_status thrown(Call call) {
     try {
@@ -147,5 +159,20 @@ int main() {
               y.recv();
           }) == STRAIT_PEER_CLOSED);
     CHECK(descriptors() == before);
+
+    // Handles that are taken without memory for their vector are closed.
+    auto [c, d] = Channel::pair();
+    auto [x, y] = Channel::pair();
+    c.send("an end", strait::Handle(std::move(x)));
+    auto message = d.recv(20s);
+    bool is_thrown = false;
+    no_memory = true;
+    try {
+        auto taken = message.take_handles();
+    } catch (const std::bad_alloc &) {
+        is_thrown = true;
+    }
+    no_memory = false;
+    CHECK(is_thrown && thrown([&, &y = y] { y.recv(20s); }) == STRAIT_PEER_CLOSED);
     return 0;
 }
