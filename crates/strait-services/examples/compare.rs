@@ -5,7 +5,7 @@
 //! processes have tokio's single-threaded runtime, and busy-poll by Strait's default; `STRAIT_SPIN=0` turns
 //! busy-polling off. The arguments `grpc` and `tarpc` limit the measurement to one service.
 
-use std::process::Command;
+use std::process::{Child, Command};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
@@ -125,6 +125,20 @@ async fn serve(parent: u32) -> Result<()> {
     Ok(())
 }
 
+/// The process of the services. Dropping it kills the process and removes its sockets.
+struct Server(Child);
+
+impl Drop for Server {
+    fn drop(&mut self) {
+        // Each call fails only for a process that has ended, or has not made its sockets.
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+        for kind in ["grpc", "tarpc"] {
+            let _ = std::fs::remove_file(path(kind, std::process::id()));
+        }
+    }
+}
+
 #[tokio::main(flavor = "current_thread")]
 async fn main() -> Result<()> {
     let arguments: Vec<_> = std::env::args().skip(1).collect();
@@ -135,9 +149,9 @@ async fn main() -> Result<()> {
     }
     let own = std::process::id();
     let mut command = Command::new(std::env::current_exe()?);
-    let mut server = command.args(["serve", &own.to_string()]).stdout(std::process::Stdio::piped()).spawn()?;
+    let mut server = Server(command.args(["serve", &own.to_string()]).stdout(std::process::Stdio::piped()).spawn()?);
     let mut line = String::new();
-    let output = server.stdout.take().ok_or("no output")?;
+    let output = server.0.stdout.take().ok_or("no output")?;
     std::io::BufRead::read_line(&mut std::io::BufReader::new(output), &mut line)?;
     let reactor = Arc::new(Reactor::new()?);
     let is_wanted = |kind: &str| arguments.is_empty() || arguments.iter().any(|wanted| wanted == kind);
@@ -148,11 +162,6 @@ async fn main() -> Result<()> {
     if is_wanted("tarpc") {
         let over_strait = Client::Tarpc(tarpc::connect(&name("tarpc", own), &reactor).await?);
         compare("tarpc", over_strait, Client::Tarpc(tarpc::connect_socket(&path("tarpc", own)).await?)).await?;
-    }
-    server.kill()?;
-    server.wait()?;
-    for kind in ["grpc", "tarpc"] {
-        std::fs::remove_file(path(kind, own))?;
     }
     Ok(())
 }
