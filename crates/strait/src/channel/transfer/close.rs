@@ -341,17 +341,27 @@ impl End {
                 ends.extend(unread.into_ends());
             }
             let is_local = rx.lane.current_link().is_local();
-            match self.next_or_mark(rx) {
+            let next = match self.next_or_mark(rx) {
                 Ok(Some(record)) if record.header.kind() == RecordKind::Moved => {
                     work.count(CLOSE_LANE, is_local);
                     match self.follow_mark(rx, record) {
-                        Ok(()) => self.leave_behind(tx, rx),
+                        Ok(()) => {
+                            self.leave_behind(tx, rx);
+                            continue;
+                        }
                         Err(error) => {
                             open = shortage(error);
-                            is_over = true;
+                            if open.is_some() {
+                                is_over = true;
+                                continue;
+                            }
+                            Err(error)
                         }
                     }
                 }
+                next => next,
+            };
+            match next {
                 Ok(Some(record)) => {
                     let things = record.header.handles() + usize::from(record.header.kind() != RecordKind::Message);
                     work.count(1 + CLOSE_THING * things, is_local);
