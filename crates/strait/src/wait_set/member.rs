@@ -188,8 +188,8 @@ impl Member {
         self.has_term(READABLE) == interest.readable() && self.has_term(WRITABLE) == interest.writable()
     }
 
-    /// Replaces the key, the interest and the mode of the member, and returns the old values. The caller arms the member
-    /// afterwards.
+    /// Replaces the key, the interest and the mode of the member, and returns the old values. The caller arms the
+    /// member afterwards.
     pub(super) fn set_terms(&self, new: Terms) -> Terms {
         let key = self.key.swap(new.key, Ordering::Relaxed);
         let packed = self.terms.swap(new.packed, Ordering::SeqCst);
