@@ -239,9 +239,10 @@ impl WaitSet {
 
     /// Rearms the one-shot registration of `channel` in the wait set; does nothing if the channel is not in the set.
     /// Unlike with [`WaitSet::modify`], the next thread that waits checks whether the channel is ready, so the call
-    /// cannot fail.
+    /// cannot fail. The channel is reported even if a receive from it has failed just now.
     pub(crate) fn rearm_later(&self, channel: &Channel) {
         if let Some(member) = Member::of(&channel.end, &self.shared) {
+            channel.end.rests_no_more();
             member.rearm();
             member.notify();
         }

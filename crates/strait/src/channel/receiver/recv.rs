@@ -513,6 +513,12 @@ impl End {
         rests
     }
 
+    /// Makes the wait set report the end again at once, although a receive has failed a short while ago: for a program
+    /// that itself decides when to try again.
+    pub(crate) fn rests_no_more(&self) {
+        self.stumbled.store(0, Ordering::Relaxed);
+    }
+
     /// Receives the next message into `buffer`, if the message is plain: in the ring, and without handles. Returns its
     /// length, or [`Error::BufferTooSmall`] if the message is longer than `buffer`. `None` if no plain message is
     /// there.
