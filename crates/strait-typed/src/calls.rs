@@ -206,10 +206,8 @@ impl<Q, A: Send + 'static, C: Encode<Q> + DecodeOwned<A>> TypedCalls<Q, A, C> {
         let deadline = deadline.into();
         self.greet(deadline)?;
         let mut out = Output::new(scratch::take_window(), None);
-        let reply = match encode::<Q, C>(request, &mut out) {
-            Ok(outbound) => self.call_bytes(out.bytes(), &mut outbound.unwrap_or_default(), deadline),
-            Err(error) => Err(CallError::Encode(encode_text(error))),
-        };
+        let reply = encode_request::<Q, C>(request, &mut out)
+            .and_then(|mut outbound| self.call_bytes(out.bytes(), &mut outbound, deadline));
         scratch::keep_window(out.into_window());
         value_of::<A, C>(reply?)
     }
@@ -243,12 +241,20 @@ pub(crate) fn value_of<A, C: DecodeOwned<A>>(mut reply: Message) -> Result<A, Ca
 /// request.
 pub(crate) fn encoded<Q, C: Encode<Q>>(request: &Q) -> Result<(Vec<u8>, Box<Outbound>), CallError> {
     let mut out = Output::new(scratch::take_window(), None);
-    let outbound = encode::<Q, C>(request, &mut out);
+    let outbound = encode_request::<Q, C>(request, &mut out);
     let bytes = out.bytes().to_vec();
     scratch::keep_window(out.into_window());
-    match outbound {
-        Ok(outbound) => Ok((bytes, outbound.unwrap_or_default())),
-        Err(error) => Err(CallError::Encode(encode_text(error))),
+    Ok((bytes, outbound?))
+}
+
+/// Encodes a request into `out`, and returns its handles. Refuses a request with the bytes of a question for the types,
+/// which the other end would answer itself.
+fn encode_request<Q, C: Encode<Q>>(request: &Q, out: &mut Output<'_>) -> Result<Box<Outbound>, CallError> {
+    let outbound = encode::<Q, C>(request, out).map_err(|error| CallError::Encode(encode_text(error)))?;
+    match Hello::parse(out.bytes()) {
+        // Dropping the handles puts them back into the request.
+        Some(_) => Err(CallError::Encode("its bytes are those of a request for the types".to_owned())),
+        None => Ok(outbound.unwrap_or_default()),
     }
 }
 

@@ -96,6 +96,27 @@ fn a_malformed_request_is_not_answered_and_the_next_one_is() {
 }
 
 #[test]
+fn a_request_with_the_bytes_of_a_question_for_the_types_is_not_sent() {
+    let (client, server) = pair::<([u8; 32], Option<Fd>), u32>();
+    let mut question = [0; 32];
+    question[..8].copy_from_slice(b"\xF5strait\x01");
+    // The last byte belongs to the field behind the array: there is no name in these bytes.
+    question[10] = 1;
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            for _ in 0..2 {
+                server.next_request(LIMIT).unwrap().reply(&1, LIMIT).unwrap();
+            }
+        });
+        assert_eq!(client.call(&([0; 32], None), LIMIT).unwrap(), 1);
+        let failed = client.call(&(question, None), LIMIT).unwrap_err();
+        assert!(matches!(&failed, CallError::Encode(what) if what.contains("types")), "{failed}");
+        // The other end knows nothing of it.
+        assert_eq!(client.call(&([1; 32], None), LIMIT).unwrap(), 1);
+    });
+}
+
+#[test]
 fn a_malformed_reply_is_an_error_of_the_call() {
     let (one, other) = Channel::pair().unwrap();
     let client = Calls::<(), u32, Json>::over(one);
