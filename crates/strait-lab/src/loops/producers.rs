@@ -1,7 +1,7 @@
 //! Several processes send to the first, each as fast as it can: each through its own end, or all through one end.
 //!
 //! Each message carries the number of its producer and its own number. The messages of one producer must arrive in
-//! order.
+//! order. The measured part lasts from when all send until the last producer has ended.
 
 use std::collections::BTreeMap;
 

@@ -152,7 +152,8 @@ impl hub::Look for Strait {
 
 /// The most events returned by one call of the wait set.
 const EVENTS: usize = 64;
-/// The maximum number of messages taken from a channel before the next channel has its turn.
+/// The maximum number of messages taken from a channel before the next channel has its turn. A hub of sockets takes one
+/// from each ready socket: there a further attempt is a system call.
 const TURN: usize = 64;
 
 /// A hub of several channels in a wait set.
