@@ -48,7 +48,7 @@
 //! | FIDL | Rust |
 //! |---|---|
 //! | `bool`, `int8` to `uint64`, `float32`, `float64` | `bool`, `i8` to `u64`, `f32`, `f64` |
-//! | `array<T, N>` | `[T; N]` |
+//! | `array<T, N>` | `[T; N]`, with at least one element |
 //! | `vector<T>:N` | `Vec<T>`, `&[T]`, [`Elements`] with `#[fidl(max = N)]` |
 //! | `string:N` | `String`, `&str` with `#[fidl(max = N)]` |
 //! | `struct` | a struct with `#[derive(Fidl)]` |

@@ -204,6 +204,13 @@
 //! }
 //! ```
 //!
+//! An array has at least one element:
+//! ```compile_fail,E0080
+//! fn main() {
+//!     let _ = strait_fidl::decode::<Vec<[u8; 0]>>(&[], []);
+//! }
+//! ```
+//!
 //! An ordinal names one field:
 //! ```compile_fail
 //! #[derive(strait_fidl::Fidl)]

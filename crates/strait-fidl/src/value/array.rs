@@ -8,7 +8,10 @@ use crate::memory;
 
 // SAFETY: elements of a copyable type lie one after the other, in memory as in the encoding.
 unsafe impl<T: Layout, const N: usize> Layout for [T; N] {
-    const SIZE: usize = T::SIZE * N;
+    const SIZE: usize = {
+        assert!(N > 0, "an array of FIDL has at least one element");
+        T::SIZE * N
+    };
     const ALIGN: usize = T::ALIGN;
     const COPYABLE: bool = T::COPYABLE;
     const ANY_BITS: bool = T::ANY_BITS;
