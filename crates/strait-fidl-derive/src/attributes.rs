@@ -76,6 +76,17 @@ impl Parse for Item {
     }
 }
 
+/// Sets what an attribute may say once.
+///
+/// # Errors
+/// The text `twice`, at `span`, if it was said before.
+fn once<T>(place: &mut Option<T>, value: T, span: Span, twice: &str) -> Result<()> {
+    match place.replace(value) {
+        None => Ok(()),
+        Some(_) => Err(Error::new(span, twice)),
+    }
+}
+
 /// Where an attribute stands, with the words that it may have there.
 #[derive(Clone, Copy, PartialEq)]
 pub(crate) enum Place {
@@ -99,10 +110,14 @@ impl Attributes {
     fn add(&mut self, item: Item, place: Place) -> Result<()> {
         match item {
             Item::Ordinal(number) if place != Place::Type => {
-                self.ordinal = Some((number.base10_parse()?, number.span()));
+                let ordinal = (number.base10_parse()?, number.span());
+                once(&mut self.ordinal, ordinal, number.span(), "a field or a variant has one ordinal")?;
             }
             Item::Ordinal(number) => return Err(Error::new(number.span(), "only a field or a variant has an ordinal")),
-            Item::Mask(mask) if place == Place::Type => self.mask = Some(mask),
+            Item::Mask(mask) if place == Place::Type => {
+                let span = mask.span();
+                once(&mut self.mask, mask, span, "a type of bits has one mask")?;
+            }
             Item::Mask(mask) => return Err(Error::new(mask.span(), "only a type of bits has a mask")),
             Item::Max(word, limits) if place != Place::Type => {
                 if limits.is_empty() || self.max.is_some() {
@@ -117,15 +132,15 @@ impl Attributes {
     }
 
     fn add_word(&mut self, word: &Ident, place: Place) -> Result<()> {
-        let span = Some(word.span());
-        match (word.to_string().as_str(), place) {
-            ("table", Place::Type) => self.table = span,
-            ("union", Place::Type) => self.union = span,
-            ("bits", Place::Type) => self.bits = span,
-            ("encode_only", Place::Type) => self.encode_only = span,
-            ("strict", Place::Type) => self.strictness = Some((Strictness::Strict, word.span())),
-            ("flexible", Place::Type) => self.strictness = Some((Strictness::Flexible, word.span())),
-            ("unknown", Place::Variant) => self.unknown = span,
+        let span = word.span();
+        let found = match (word.to_string().as_str(), place) {
+            ("table", Place::Type) => &mut self.table,
+            ("union", Place::Type) => &mut self.union,
+            ("bits", Place::Type) => &mut self.bits,
+            ("encode_only", Place::Type) => &mut self.encode_only,
+            ("unknown", Place::Variant) => &mut self.unknown,
+            ("strict", Place::Type) => return self.set_strictness(Strictness::Strict, span),
+            ("flexible", Place::Type) => return self.set_strictness(Strictness::Flexible, span),
             _ => {
                 let known = match place {
                     Place::Type => "table, union, bits, strict, flexible, mask = ..., encode_only",
@@ -134,8 +149,12 @@ impl Attributes {
                 };
                 return Err(Error::new(word.span(), format!("unknown word; here can be: {known}")));
             }
-        }
-        Ok(())
+        };
+        once(found, span, span, "this word is there twice")
+    }
+
+    fn set_strictness(&mut self, strictness: Strictness, span: Span) -> Result<()> {
+        once(&mut self.strictness, (strictness, span), span, "a type is strict or flexible, and says so once")
     }
 
     /// Returns the strictness, which unions, enums and bits must name.

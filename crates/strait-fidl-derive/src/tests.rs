@@ -288,6 +288,45 @@ fn an_unknown_word_is_refused_where_it_stands() {
 }
 
 #[test]
+fn an_attribute_says_nothing_twice() {
+    let ordinals = error(parse_quote!(
+        #[fidl(table)]
+        struct T {
+            #[fidl(1, 2)]
+            x: Option<u8>,
+        }
+    ));
+    assert_eq!(ordinals, "a field or a variant has one ordinal");
+    let in_two_attributes = error(parse_quote!(
+        #[fidl(union, strict)]
+        enum U {
+            #[fidl(1)]
+            #[fidl(1)]
+            A(u8),
+        }
+    ));
+    assert_eq!(in_two_attributes, "a field or a variant has one ordinal");
+    let strictness = error(parse_quote!(
+        #[fidl(union, strict, flexible)]
+        enum U {
+            #[fidl(1)]
+            A(u8),
+        }
+    ));
+    assert_eq!(strictness, "a type is strict or flexible, and says so once");
+    let masks = error(parse_quote!(
+        #[fidl(bits, strict, mask = 1, mask = 2)]
+        struct B(u8);
+    ));
+    assert_eq!(masks, "a type of bits has one mask");
+    let words = error(parse_quote!(
+        #[fidl(table, table)]
+        struct T {}
+    ));
+    assert_eq!(words, "this word is there twice");
+}
+
+#[test]
 fn a_limit_stands_where_something_takes_it() {
     let flexible = parse_quote!(
         #[fidl(union, flexible)]
