@@ -32,6 +32,10 @@ use crate::waiter::Waiter;
 /// Time between two attempts at a registration that failed for lack of a resource.
 const RETRY: Duration = Duration::from_millis(10);
 
+/// How long a thread goes on looking at channels that have events after its deadline. With less, a query could not look
+/// at many channels.
+const OVERTIME: Duration = Duration::from_millis(10);
+
 /// Number of the wait set in reports of epoll.
 const SET: u64 = 0;
 /// Number of the leader's eventfd in reports of epoll.
@@ -70,7 +74,8 @@ struct Turns {
     parked: Vec<Arc<Waiter>>,
 }
 
-/// The channels at which a thread looks again, because the registration with the hub failed.
+/// The channels at which a thread looks again, because the registration with the hub failed, or because the deadline of
+/// another thread passed before its look.
 #[derive(Default)]
 struct Later {
     /// The handles of the channels.
@@ -256,7 +261,7 @@ pub(crate) fn poll() {
     if is_listening()
         && let Some(hub) = HUB.get().get()
     {
-        hub.attend(Some(Duration::ZERO), false);
+        hub.attend(Deadline::new(0), false);
     }
 }
 
@@ -408,13 +413,32 @@ impl Hub {
         unpoisoned(&self.later).due.map(|due| due.saturating_duration_since(Instant::now()))
     }
 
-    /// Looks at the channels in `later`, if it is time.
-    fn look_if_due(&self) {
+    /// Looks at the channels in `later`, if it is time, until the deadline.
+    fn look_if_due(&self, deadline: Deadline) {
         let mut later = unpoisoned(&self.later);
         if later.due.is_some_and(|due| due <= Instant::now()) {
             let due = std::mem::take(&mut *later);
             drop(later);
-            due.handles.into_iter().for_each(channel::look_at);
+            self.look_at_all(due.handles, deadline);
+        }
+    }
+
+    /// Looks at channels until the deadline, and for [`OVERTIME`] at least. The next thread that attends looks at the
+    /// others.
+    fn look_at_all(&self, handles: impl IntoIterator<Item = zx_handle_t>, deadline: Deadline) {
+        let begin = Instant::now();
+        let mut handles = handles.into_iter();
+        for handle in handles.by_ref() {
+            channel::look_at(handle);
+            if deadline.has_passed() && begin.elapsed() >= OVERTIME {
+                break;
+            }
+        }
+        let mut handles = handles.peekable();
+        if handles.peek().is_some() {
+            let mut later = unpoisoned(&self.later);
+            later.handles.extend(handles);
+            later.due = Some(begin);
         }
     }
 
@@ -436,7 +460,7 @@ impl Hub {
     /// Leads until the waiter is woken, the deadline has passed, or there is nothing to watch.
     fn lead(&self, waiter: &Waiter, deadline: Deadline) {
         while waiter.begin_leading() {
-            self.attend(deadline.remaining(), true);
+            self.attend(deadline, true);
             waiter.end_leading();
             if deadline.has_passed() || !is_listening() {
                 break;
@@ -444,10 +468,10 @@ impl Hub {
         }
     }
 
-    /// Sleeps until something happens, at most for `limit`; then informs the owners. Only the leader consumes the
+    /// Sleeps until something happens or the deadline has passed; then informs the owners. Only the leader consumes the
     /// wake-ups of `nudge`, which are for no other thread.
-    fn attend(&self, limit: Option<Duration>, leads: bool) {
-        let limit = match (limit, self.time_to_look()) {
+    fn attend(&self, deadline: Deadline, leads: bool) {
+        let limit = match (deadline.remaining(), self.time_to_look()) {
             (Some(limit), Some(look)) => Some(limit.min(look)),
             (limit, look) => limit.or(look),
         };
@@ -459,7 +483,7 @@ impl Hub {
         let happened = epoll::wait(&self.epoll, &mut buffer, limit.as_ref()).unwrap_or(0);
         for event in &buffer[..happened] {
             match event.data.u64() {
-                SET => self.look_at_channels(),
+                SET => self.look_at_channels(deadline),
                 TRAPS => drop(self.traps.get().map(|traps| traps.dispatch(StraitDeadline::NOW))),
                 NUDGE if !leads => {}
                 NUDGE => {
@@ -473,17 +497,15 @@ impl Hub {
                 }
             }
         }
-        self.look_if_due();
+        self.look_if_due(deadline);
     }
 
     /// Looks at the channels for which the wait set has events.
-    fn look_at_channels(&self) {
+    fn look_at_channels(&self, deadline: Deadline) {
         let mut events: Vec<Event> = Vec::new();
         // An event that fails for lack of memory is reported again.
         if self.set.wait(&mut events, StraitDeadline::NOW).is_ok() {
-            for event in &events {
-                channel::look_at(event.key() as zx_handle_t);
-            }
+            self.look_at_all(events.iter().map(|event| event.key() as zx_handle_t), deadline);
         }
     }
 }

@@ -110,6 +110,10 @@ pub(crate) fn wait_many(items: Out<'_, zx_wait_item_t>, deadline: Deadline) -> R
     let mut ids = Vec::with_capacity(count);
     let mut failed = None;
     for (index, item) in list.iter().enumerate() {
+        // A look at each object may take long if a peer keeps sending.
+        if deadline.has_passed() {
+            break;
+        }
         match begin(item.handle, item.waitfor, &waiter, index) {
             Ok((now, id)) => {
                 pending[index] = now;

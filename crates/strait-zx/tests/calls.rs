@@ -317,3 +317,80 @@ fn the_number_of_a_call_goes_over_the_first_bytes_wherever_they_are() {
     }
     assert_eq!((close(a), close(b)), (ZX_OK, ZX_OK));
 }
+
+/// A channel whose ring has many changes of signals, which no reader sees. The program-defined signals 0 to 6 count how
+/// far the changes have been taken, in steps of 1 to 127; the last change sets signal 7.
+struct Flooded {
+    handle: zx_handle_t,
+    _peer: strait::Channel,
+}
+
+impl Flooded {
+    const CHANGES: usize = 10_000;
+
+    fn new() -> Self {
+        let (peer, end) = strait_zx::channel_options().pair().unwrap();
+        for number in 1..=Self::CHANGES {
+            let mut change = [0; 31];
+            let step = (number * 127 / Self::CHANGES) as u32;
+            let set = step << 24 | if number == Self::CHANGES { ZX_USER_SIGNAL_7 } else { 0 };
+            change[..4].copy_from_slice(&ZX_USER_SIGNAL_ALL.to_le_bytes());
+            change[4..8].copy_from_slice(&set.to_le_bytes());
+            let (token, _) = strait::Channel::pair().unwrap();
+            peer.try_send(strait::Outgoing::new(&change).handle(token)).unwrap();
+        }
+        Self { handle: strait_zx::handle_from_channel(end).unwrap(), _peer: peer }
+    }
+
+    /// Returns which share of the changes was taken, in percent; a query takes a few.
+    fn taken(&self) -> u32 {
+        (signals(self.handle) >> 24 & 0x7F) * 100 / 127
+    }
+}
+
+impl Drop for Flooded {
+    fn drop(&mut self) {
+        if !std::thread::panicking() {
+            // The last change arrives.
+            assert_eq!(wait(self.handle, ZX_USER_SIGNAL_7, deadline()).0, ZX_OK);
+            assert_eq!(close(self.handle), ZX_OK);
+        }
+    }
+}
+
+/// Shows that waits end at their deadlines although the rings of the channels have many changes of signals: each wait
+/// takes a small share of them.
+#[test]
+fn many_changes_of_signals_do_not_delay_the_deadline_of_a_wait() {
+    let soon = || zx_deadline_after(1_000_000);
+    let mut taken = Vec::new();
+    for mask in [ZX_USER_SIGNAL_7, ZX_CHANNEL_READABLE] {
+        let flooded = Flooded::new();
+        assert_eq!(wait(flooded.handle, mask, soon()).0, ZX_ERR_TIMED_OUT);
+        taken.push(("a wait for one", mask, flooded.taken()));
+    }
+    let flooded = [(); 3].map(|()| Flooded::new());
+    let mut items =
+        [0, 1, 2].map(|at: usize| zx_wait_item_t { handle: flooded[at].handle, waitfor: ZX_USER_SIGNAL_7, pending: 0 });
+    // SAFETY: the pointer and the length are those of an array.
+    assert_eq!(unsafe { zx_object_wait_many(items.as_mut_ptr(), 3, soon()) }, ZX_ERR_TIMED_OUT);
+    flooded.iter().for_each(|flooded| taken.push(("a wait for three", ZX_USER_SIGNAL_7, flooded.taken())));
+    drop(flooded);
+
+    // A wait for a channel without changes looks at the others, for which ports wait.
+    let flooded = [(); 3].map(|()| Flooded::new());
+    let (port, (a, b)) = (port(), channel());
+    for flooded in &flooded {
+        assert_eq!(zx_object_wait_async(flooded.handle, port, 1, ZX_USER_SIGNAL_7, 0), ZX_OK);
+    }
+    assert_eq!(port_wait(port, soon()).0, ZX_ERR_TIMED_OUT);
+    assert_eq!(wait(a, ZX_CHANNEL_READABLE, soon()).0, ZX_ERR_TIMED_OUT);
+    flooded.iter().for_each(|flooded| taken.push(("a wait for another", ZX_CHANNEL_READABLE, flooded.taken())));
+    for _ in &flooded {
+        assert_eq!(port_wait(port, deadline()).0, ZX_OK);
+    }
+    assert!(taken.iter().all(|(.., percent)| *percent < 50), "{taken:?}");
+    for handle in [a, b, port] {
+        assert_eq!(close(handle), ZX_OK);
+    }
+}

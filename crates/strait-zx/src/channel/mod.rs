@@ -40,6 +40,10 @@ const QUEUE_MESSAGES: usize = 8192;
 /// Maximum number of bytes in messages that are moved out of the ring for waits.
 const QUEUE_BYTES: usize = 64 << 20;
 
+/// Maximum number of changes of signals that one use of an end takes out of the ring. A peer may send such messages,
+/// which fill no queue, without end. If more are in the ring, the hub reports the end again.
+const CHANGES: usize = 256;
+
 /// Returns the options of all channels.
 pub(crate) fn options() -> &'static Options {
     static OPTIONS: PerProcess<OnceLock<Options>> = PerProcess::new(OnceLock::new);
@@ -94,6 +98,8 @@ struct Inner {
     has_news: bool,
     /// Whether the other end has ever sent a change of signals. Then more changes may be behind messages.
     signalled: bool,
+    /// Number of changes of signals that the current use of the state has taken out of the ring.
+    changes: usize,
     /// Whether the other end was found to be closed although messages were still in the ring.
     is_peer_gone: bool,
     /// The status of an end to which no message will come any more.
@@ -258,7 +264,7 @@ impl Chan {
         self.strait.as_ref().expect("an end with a handle was not sent away")
     }
 
-    /// Returns the state under the reading lock.
+    /// Begins a use of the state under the reading lock.
     ///
     /// The caller holds that lock or owns the entry, and uses only one reference to the state at a time.
     #[inline]
@@ -266,7 +272,9 @@ impl Chan {
     fn inner(&self) -> &mut Inner {
         // SAFETY: only one thread can hold the lock, and a function that has the reference calls no other function that
         // makes a reference.
-        unsafe { &mut *self.inner.get() }
+        let inner = unsafe { &mut *self.inner.get() };
+        inner.changes = 0;
+        inner
     }
 
     /// Ends a use of `inner` that may have changed it. Informs observers of messages that have left the ring. Publishes
@@ -321,6 +329,7 @@ impl Chan {
     fn accept(&self, inner: &mut Inner, mut message: Message) -> Result<()> {
         if let Some((clear, set)) = wire::as_signals(&message) {
             inner.signalled = true;
+            inner.changes += 1;
             inner.has_news = true;
             self.change_user(clear, set);
         } else if !wire::has_lost_handles(&mut message) && !wire::is_valid(&message) {
@@ -332,16 +341,15 @@ impl Chan {
         Ok(())
     }
 
-    /// Moves all messages from the ring into the queue, as far as there is room. Returns whether that has changed
-    /// anything: whether there was a message, or the channel has ended.
+    /// Moves the messages from the ring into the queue, as far as there is room, and at most [`CHANGES`] changes of
+    /// signals. Returns whether that has changed anything: whether there was a message, or the channel has ended.
     fn drain(&self, inner: &mut Inner) -> bool {
         let had_ended = inner.ended.is_some();
-        let mut messages = 0;
-        // Messages that change signals do not fill the queue, so a peer may send them without end.
-        while messages < QUEUE_MESSAGES && !inner.is_full() && self.pull(inner).is_ok() {
-            messages += 1;
+        let mut had_message = false;
+        while inner.changes < CHANGES && !inner.is_full() && self.pull(inner).is_ok() {
+            had_message = true;
         }
-        messages > 0 || inner.ended.is_some() != had_ended
+        had_message || inner.ended.is_some() != had_ended
     }
 
     /// Returns the signals of the end now, for a wait for the signals `mask`.
@@ -364,13 +372,14 @@ impl Chan {
         signals
     }
 
-    /// Returns whether there is a message for the reader. A message with bytes stays in the ring.
+    /// Returns whether there is a message for the reader, behind at most [`CHANGES`] changes of signals. A message with
+    /// bytes stays in the ring.
     fn has_message(&self, inner: &mut Inner) -> bool {
-        for _ in 0..QUEUE_MESSAGES {
-            if inner.ended.is_some() {
-                return false;
-            }
+        while inner.ended.is_none() {
             match self.strait().recv_into(&mut [], StraitDeadline::NOW) {
+                Err(strait::Error::BufferTooSmall { needed: wire::SIGNALS }) if inner.changes == CHANGES => {
+                    return false;
+                }
                 // A message of this length may be a change of signals, hidden from the reader.
                 Err(strait::Error::BufferTooSmall { needed: wire::SIGNALS }) => match self.pull(inner) {
                     Ok(()) if inner.queue.is_empty() => {}
@@ -431,7 +440,8 @@ impl Chan {
     }
 
     /// Registers the end with the hub, which watches for changes by other processes, for the events awaited by
-    /// observers or calls. The caller has moved the messages of the ring into the queue, if messages are awaited.
+    /// observers or calls. The caller has moved the messages of the ring into the queue, if messages are awaited. If
+    /// some are left, the hub reports the end at once.
     fn listen(&self, inner: &mut Inner, handle: zx_handle_t) {
         let readable = inner.awaits_messages();
         let writable = inner.observers.wanted() & ZX_CHANNEL_WRITABLE != 0 && inner.last & ZX_CHANNEL_WRITABLE == 0;

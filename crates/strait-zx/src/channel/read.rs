@@ -3,15 +3,12 @@
 use strait::Message;
 
 use super::wire::{self, RECORD};
-use super::{Chan, Inner};
+use super::{CHANGES, Chan, Inner};
 use crate::abi::*;
 use crate::status::{Result, Status};
 use crate::table::{Entry, For, Table, table};
 use crate::user::Out;
 use std::sync::atomic::Ordering;
-
-/// Maximum number of signal changes skipped by one read.
-const SIGNALS_AT_ONCE: usize = 4096;
 
 /// The caller's memory for a message: the bytes, the handles, and both numbers.
 pub(crate) struct Destination<'a> {
@@ -185,14 +182,11 @@ impl Chan {
     /// `BUFFER_TOO_SMALL` if the message does not fit; the message stays, unless the options ask to discard it.
     /// `NO_RESOURCES` if handles of the message got lost; the message is gone.
     fn take_front(&self, inner: &mut Inner, options: u32, destination: &Destination<'_>) -> Result<Message> {
-        let mut pulled = 0;
         while inner.queue.is_empty() {
-            // A peer may send changes of signals without end.
-            if pulled == SIGNALS_AT_ONCE {
+            if inner.changes == CHANGES {
                 return Err(Status::SHOULD_WAIT);
             }
             self.pull(inner)?;
-            pulled += 1;
         }
         let front = inner.queue.front_mut().expect("looked at just now");
         if wire::has_lost_handles(front) {
