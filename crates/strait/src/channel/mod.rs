@@ -179,10 +179,6 @@ pub(crate) struct End {
     /// Whether this end notifies its wait set after each received message. Set when the other end is closed while a
     /// trap waits until no message is left: the peer will not notify the wait set any more.
     notifies_each: AtomicBool,
-    /// The time of the last receive that failed with a temporary error, in milliseconds by
-    /// [`coarse_time`](crate::os::coarse_time); 0 if there was none, or if the end was reported again since. A wait set
-    /// pauses before it reports the end again.
-    stumbled: AtomicU64,
     /// The registration of this end with its wait set; `None` if the end is in no wait set. Boxed, so that an end
     /// without a registration is small.
     member: Mutex<Option<Box<Arc<dyn Watcher>>>>,
@@ -215,6 +211,10 @@ struct ColdCounts {
     recv_wake_ups: Count,
     recv_sleeps: Count,
     limits_reached: Count,
+    /// The time of the last receive that failed with a temporary error, in milliseconds by
+    /// [`coarse_time`](crate::os::coarse_time); 0 if there was none, or if the end was reported again since. A wait set
+    /// pauses before it reports the end again.
+    stumbled: AtomicU64,
     /// The reason for the peer when this end is closed, set by [`Channel::close_with`].
     closes_with: OnceLock<u32>,
     /// The reason from the other end's close, once read by this end.
@@ -580,7 +580,6 @@ impl End {
             sent: AtomicBool::new(false),
             in_set: AtomicBool::new(false),
             notifies_each: AtomicBool::new(false),
-            stumbled: AtomicU64::new(0),
             member: Mutex::new(None),
             counts: Counts::default(),
         };

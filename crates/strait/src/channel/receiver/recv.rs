@@ -493,7 +493,8 @@ impl End {
             self.counts.cold().limits_reached.add(1);
         }
         if error.passes() {
-            self.stumbled.store(os::coarse_time().as_millis() as u64, Ordering::Relaxed);
+            let now = os::coarse_time().as_millis() as u64;
+            self.counts.cold().stumbled.store(now, Ordering::Relaxed);
         }
         deferred::run();
     }
@@ -501,14 +502,15 @@ impl End {
     /// Returns whether a receive from this end has failed with a temporary error a short while ago: a wait set reports
     /// the end again after about [`POLL_INTERVAL`], also if it has other members to report.
     pub(crate) fn rests_after_stumble(&self) -> bool {
-        let stumbled = self.stumbled.load(Ordering::Relaxed);
+        let Some(cold) = self.counts.cold.get() else { return false };
+        let stumbled = cold.stumbled.load(Ordering::Relaxed);
         if stumbled == 0 {
             return false;
         }
         // A wait set that sleeps for the interval finds the end rested, although the clock is coarse.
         let rests = os::coarse_time() < Duration::from_millis(stumbled) + POLL_INTERVAL * 9 / 10;
         if !rests {
-            self.stumbled.store(0, Ordering::Relaxed);
+            cold.stumbled.store(0, Ordering::Relaxed);
         }
         rests
     }
@@ -516,7 +518,7 @@ impl End {
     /// Makes the wait set report the end again at once, although a receive has failed a short while ago: for a program
     /// that itself decides when to try again.
     pub(crate) fn rests_no_more(&self) {
-        self.stumbled.store(0, Ordering::Relaxed);
+        self.counts.cold.get().inspect(|cold| cold.stumbled.store(0, Ordering::Relaxed));
     }
 
     /// Receives the next message into `buffer`, if the message is plain: in the ring, and without handles. Returns its
