@@ -195,6 +195,7 @@ pub mod view;
 pub mod wait;
 mod wait_set;
 mod wake;
+mod wakers;
 
 use strait_ring::ring;
 

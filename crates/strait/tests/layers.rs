@@ -9,7 +9,7 @@ use sources::{files, uses};
 /// `strait-ring`, below all others.
 const LAYERS: &[&[&str]] = &[
     &["ring"],
-    &["sync", "peer", "deadline", "error", "blocked_on", "kept"],
+    &["sync", "peer", "deadline", "error", "blocked_on", "kept", "wakers"],
     &["os", "signals"],
     &["deferred", "quota"],
     &["shm"],

@@ -372,3 +372,52 @@ fn a_task_that_waits_for_a_slot_gets_the_slot_of_an_answered_call_that_is_droppe
     server.next_request(DEADLINE).unwrap().reply(b"reply", DEADLINE).unwrap();
     assert_eq!(second.finish().unwrap().bytes(), b"reply");
 }
+
+/// Polls a future that has to wait, drops it, and asserts that nothing holds the waker of its task any more.
+#[track_caller]
+fn assert_leaves_no_waker(future: impl Future) {
+    let flag = Arc::new(Flag(AtomicBool::new(false)));
+    let mut future = Box::pin(future);
+    let waker = Waker::from(flag.clone());
+    for _ in 0..3 {
+        assert!(future.as_mut().poll(&mut Context::from_waker(&waker)).is_pending(), "the future did not wait");
+    }
+    drop((future, waker));
+    assert_eq!(Arc::strong_count(&flag), 1, "the waker of the dropped future is still held");
+}
+
+/// Shows that futures which are dropped while they wait leave nothing behind, however long the peer is silent. A
+/// program may drop any number of them, for example at its own timeouts.
+#[test]
+fn a_future_that_is_dropped_leaves_no_waker() {
+    let reactor = Reactor::new().unwrap();
+    let (near, _far) = Options::new().queue_messages(1).pair().unwrap();
+    near.send(b"full").unwrap();
+    let channel = AsyncChannel::new(near, &reactor).unwrap();
+    let mut message = strait::Message::new();
+    assert_leaves_no_waker(channel.recv());
+    assert_leaves_no_waker(channel.recv_message(&mut message));
+    assert_leaves_no_waker(channel.recv_with(|channel| channel.recv_in_place(Deadline::NOW)));
+    assert_leaves_no_waker(channel.send(b"more"));
+    assert_leaves_no_waker(channel.send_with(|channel| Ok(channel.try_send(b"more")?)));
+    assert_leaves_no_waker(channel.forward(&mut message));
+
+    let (producer, consumer) = DataPipe::pair(4096).unwrap();
+    let producer = AsyncProducer::new(producer, &reactor).unwrap();
+    let consumer = AsyncConsumer::new(consumer, &reactor).unwrap();
+    assert_leaves_no_waker(consumer.read(&mut [0]));
+    assert_leaves_no_waker(consumer.begin_read());
+    while producer.get_ref().write_some(&[7; 4096], Deadline::NOW).is_ok() {}
+    assert_leaves_no_waker(producer.write(b"more"));
+    assert_leaves_no_waker(producer.write_all(b"more"));
+    assert_leaves_no_waker(producer.begin_write());
+
+    // One end has no call slot, and one no room.
+    for (options, calls) in [(Options::new(), 1), (Options::new().queue_messages(1), 9)] {
+        let (near, _far) = options.pair().unwrap();
+        let client = AsyncCallEnd::new(CallOptions::new().calls(calls).over(near), &reactor).unwrap();
+        let _first = client.get_ref().begin_call(b"first", Deadline::NOW).unwrap();
+        assert_leaves_no_waker(client.call(b"second"));
+        assert_leaves_no_waker(client.next_request());
+    }
+}

@@ -58,6 +58,7 @@ use crate::channel::{Channel, SendError, WakeOnDrop};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
+use crate::wakers::FutureId;
 use platform::check_fork;
 use routes::{Queued, Routes};
 use shared::{BATCHES, CallShared};
@@ -579,9 +580,9 @@ impl CallEnd {
         !self.shared.routes().deferred.is_empty()
     }
 
-    /// Returns the next request if a request has arrived. Otherwise registers `waker`: an arriving request wakes the
-    /// task.
-    pub(crate) fn poll_request(&self, waker: &Waker) -> Poll<Result<Request, Error>> {
+    /// Returns the next request if a request has arrived. Otherwise registers `waker`, the waker of the task that polls
+    /// `future`: an arriving request wakes the task.
+    pub(crate) fn poll_request(&self, future: FutureId, waker: &Waker) -> Poll<Result<Request, Error>> {
         check_fork(&self.shared.channel)?;
         let mut routes = self.shared.routes();
         if let Some(queued) = routes.requests.pop_front() {
@@ -591,7 +592,9 @@ impl CallEnd {
         if let Some(error) = routes.ended.or_else(|| routes.undriven()) {
             return Poll::Ready(Err(error));
         }
-        routes.park(Waits::Request, waker);
+        let replaced = routes.park(Waits::Request, future, waker);
+        drop(routes);
+        drop(replaced);
         Poll::Pending
     }
 
@@ -600,9 +603,18 @@ impl CallEnd {
         self.shared.routes().has_slot()
     }
 
-    /// Registers `waker`: a call slot that becomes free wakes the task.
-    pub(crate) fn await_slot(&self, waker: &Waker) {
-        self.shared.routes().park(Waits::Slot, waker);
+    /// Registers `waker`, the waker of the task that polls `future`: a call slot that becomes free wakes the task.
+    pub(crate) fn await_slot(&self, future: FutureId, waker: &Waker) {
+        let replaced = self.shared.routes().park(Waits::Slot, future, waker);
+        drop(replaced);
+    }
+
+    /// Removes the waker of `future`, which no longer waits on the end.
+    pub(crate) fn forget_task(&self, future: FutureId) {
+        if !self.shared.is_elsewhere() {
+            let forgotten = self.shared.routes().tasks.remove(future);
+            drop(forgotten);
+        }
     }
 }
 

@@ -17,6 +17,7 @@ use super::wire::{self, CallKind};
 use super::yield_policy::YieldPolicy;
 use crate::channel::message::Message;
 use crate::error::Error;
+use crate::wakers::{FutureId, Wakers};
 
 /// A request of the other end that was received and that the program has not taken yet.
 #[derive(Debug)]
@@ -81,7 +82,7 @@ pub(super) struct Routes {
     /// Number of threads in [`waiters`](Self::waiters) that were woken and have not run yet.
     pub(super) woken_threads: usize,
     /// The tasks that wait on the end for a request or for a free call slot, each with the awaited event.
-    pub(super) tasks: Vec<(Waits, Waker)>,
+    pub(super) tasks: Wakers<Waits>,
     /// The waker of the reactor of the end, if any: woken when messages are deferred, so that the reactor sends them as
     /// soon as there is room.
     pub(super) reactor_waker: Option<Waker>,
@@ -115,7 +116,7 @@ impl Routes {
             deferred_wake: None,
             waiters: VecDeque::new(),
             woken_threads: 0,
-            tasks: Vec::new(),
+            tasks: Wakers::default(),
             reactor_waker: None,
             woken: Woken::default(),
             deferred: VecDeque::new(),
@@ -339,15 +340,15 @@ impl Routes {
                 self.woken.tasks(task.take());
             }
         }
-        self.woken.tasks(self.tasks.drain(..).map(|(_, waker)| waker));
+        self.woken.tasks(self.tasks.take());
     }
 
-    /// Registers the waker of a task. The task is woken at the event `what`: when a request arrives, or when a call
-    /// slot becomes free.
-    pub(super) fn park(&mut self, what: Waits, waker: &Waker) {
-        if !self.tasks.iter().any(|(waits, other)| *waits == what && other.will_wake(waker)) {
-            self.tasks.push((what, waker.clone()));
-        }
+    /// Registers the waker of the task that polls `future`. The task is woken at the event `what`: when a request
+    /// arrives, or when a call slot becomes free. Returns the replaced waker of the future, for the caller to drop
+    /// without a lock.
+    #[must_use]
+    pub(super) fn park(&mut self, what: Waits, future: FutureId, waker: &Waker) -> Option<Waker> {
+        self.tasks.add(Some(future), waker, what)
     }
 
     /// Notes which waiters to wake when the lock of the routes is released: one thread and all tasks that wait for the
@@ -367,10 +368,9 @@ impl Routes {
     }
 
     fn wake_tasks(&mut self, what: Waits) {
-        if self.tasks.is_empty() {
-            return;
+        if !self.tasks.is_empty() {
+            self.woken.tasks(self.tasks.take_all_of(&what));
         }
-        self.woken.tasks(self.tasks.extract_if(.., |(waits, _)| *waits == what).map(|(_, waker)| waker));
     }
 
     /// Wakes one thread for each of the `came` requests that have just arrived. If `takes` is true, the receiving

@@ -15,6 +15,7 @@ use crate::deferred;
 use crate::error::Error;
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest};
+use crate::wakers::{FutureId, Wakers};
 
 /// A call end for tasks: calls and requests wait without blocking a thread. [`Reactor::turn`] receives the messages
 /// that have arrived, and wakes the tasks that wait for them.
@@ -31,7 +32,7 @@ struct Source {
     key: u64,
     /// The tasks whose requests could not be sent, each with the obstacle of its last attempt (such as missing room);
     /// `None` if the obstacle is not known.
-    to_send: Mutex<Vec<(Waker, Option<BlockedOn>)>>,
+    to_send: Mutex<Wakers<Option<BlockedOn>>>,
 }
 
 impl AsyncCallEnd {
@@ -82,6 +83,7 @@ impl AsyncCallEnd {
     /// ended.
     pub async fn call<'a>(&self, request: impl Into<Outgoing<'a>>) -> Result<Message, CallError> {
         let Outgoing { parts, mut handles } = request.into();
+        let mut waiting = Waiting { source: &self.source, future: None };
         let pending = poll_fn(|context| {
             // Whether the task is registered for a wake-up when there is a slot for a call, or room for the request.
             // After each registration the request is tried once more.
@@ -98,11 +100,11 @@ impl AsyncCallEnd {
                 // the slot back, which wakes the tasks that wait for a slot.
                 match self.get_ref().has_slot() {
                     false if !awaits_slot => {
-                        self.get_ref().await_slot(context.waker());
+                        self.get_ref().await_slot(waiting.future(), context.waker());
                         awaits_slot = true;
                     }
                     true if !awaits_room => {
-                        self.source.await_room(context.waker(), blocked_on);
+                        self.source.await_room(waiting.future(), context.waker(), blocked_on);
                         awaits_room = true;
                     }
                     _ if self.source.reactor.has_ended() => {
@@ -114,6 +116,7 @@ impl AsyncCallEnd {
             }
         })
         .await?;
+        drop(waiting);
         pending.await
     }
 
@@ -126,7 +129,31 @@ impl AsyncCallEnd {
     /// As [`CallEnd::next_request`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have
     /// to wait and the reactor has ended.
     pub async fn next_request(&self) -> Result<Request, Error> {
-        poll_fn(|context| self.get_ref().poll_request(context.waker())).await
+        let mut waiting = Waiting { source: &self.source, future: None };
+        poll_fn(|context| self.get_ref().poll_request(waiting.future(), context.waker())).await
+    }
+}
+
+/// A future that waits on a call end. Its drop removes the waker of its task.
+struct Waiting<'a> {
+    source: &'a Source,
+    /// The number of the future; `None` as long as it has registered no waker.
+    future: Option<FutureId>,
+}
+
+impl Waiting<'_> {
+    fn future(&mut self) -> FutureId {
+        *self.future.get_or_insert_with(FutureId::new)
+    }
+}
+
+impl Drop for Waiting<'_> {
+    fn drop(&mut self) {
+        if let Some(future) = self.future {
+            self.source.end().forget_task(future);
+            let forgotten = unpoisoned(&self.source.to_send).remove(future);
+            drop(forgotten);
+        }
     }
 }
 
@@ -135,14 +162,14 @@ impl Source {
         self.end.as_ref().expect("taken out by value")
     }
 
-    /// Registers a task whose request could not be sent. `blocked_on` is the obstacle of its last attempt, such as
-    /// missing room; the task is woken when another attempt may succeed.
-    fn await_room(&self, waker: &Waker, blocked_on: Option<BlockedOn>) {
+    /// Registers the task of `future`, whose request could not be sent. `blocked_on` is the obstacle of its last
+    /// attempt, such as missing room; the task is woken when another attempt may succeed.
+    fn await_room(&self, future: FutureId, waker: &Waker, blocked_on: Option<BlockedOn>) {
         let mut to_send = unpoisoned(&self.to_send);
-        to_send.retain(|(other, _)| !other.will_wake(waker));
-        to_send.push((waker.clone(), blocked_on));
+        let replaced = to_send.add(Some(future), waker, blocked_on);
         self.arm(&to_send);
         drop(to_send);
+        drop(replaced);
         deferred::run();
     }
 
@@ -150,12 +177,12 @@ impl Source {
     /// be sent. `to_send` are the tasks whose requests wait. The caller must hold the lock of `to_send`; otherwise the
     /// calling thread could replace an event just armed by another thread by an event for an older state. Does nothing
     /// if the call end has ended: then a channel is always ready, and no task waits.
-    fn arm(&self, to_send: &[(Waker, Option<BlockedOn>)]) {
+    fn arm(&self, to_send: &Wakers<Option<BlockedOn>>) {
         if self.end().has_ended() {
             return;
         }
         let mut blocked = BlockedSends { small_room: self.end().has_deferred(), ..BlockedSends::default() };
-        to_send.iter().for_each(|(_, blocked_on)| blocked.add(blocked_on.clone()));
+        to_send.values().for_each(|blocked_on| blocked.add(blocked_on.clone()));
         // The channel is always armed for reading, and for writing if a message found no room.
         let sends = blocked.small_room || !to_send.is_empty();
         let wanted = if sends { Interest::Both } else { Interest::Readable };
@@ -182,17 +209,17 @@ impl OnEvent for Source {
         self.end().drain();
         let has_room = event.is_writable() || self.end().has_ended();
         let mut to_send = unpoisoned(&self.to_send);
-        let woken = if has_room { std::mem::take(&mut *to_send) } else { Vec::new() };
+        let woken = has_room.then(|| to_send.take());
         self.arm(&to_send);
         drop(to_send);
         deferred::run();
-        woken.into_iter().for_each(|(waker, _)| waker.wake());
+        woken.into_iter().flatten().for_each(Waker::wake);
     }
 
     fn on_end(&self) {
         self.end().set_undriven(true);
-        let woken = std::mem::take(&mut *unpoisoned(&self.to_send));
-        woken.into_iter().for_each(|(waker, _)| waker.wake());
+        let woken = unpoisoned(&self.to_send).take();
+        woken.for_each(Waker::wake);
     }
 }
 

@@ -6,7 +6,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::Reactor;
-use super::source::Source;
+use super::source::{Source, Waiting};
 use crate::blocked_on;
 use crate::channel::message::{Message, Outgoing};
 use crate::channel::{Channel, SendError};
@@ -58,7 +58,7 @@ impl AsyncChannel {
     /// As [`Channel::recv_message`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have
     /// to wait and the reactor has ended.
     pub async fn recv(&self) -> Result<Message, Error> {
-        poll_fn(|context| self.poll_recv(context)).await
+        self.recv_with(Channel::try_recv).await
     }
 
     /// Receives the next message if there is one, as the future of [`recv`](Self::recv) does; for futures written by
@@ -67,7 +67,7 @@ impl AsyncChannel {
     /// # Errors
     /// As [`AsyncChannel::recv`].
     pub fn poll_recv(&self, context: &mut Context<'_>) -> Poll<Result<Message, Error>> {
-        self.poll_receive(context, Channel::try_recv)
+        self.poll_receive(None, context, Channel::try_recv)
     }
 
     /// Waits for the next message and receives it into `message`, whose old contents are dropped. The memory of
@@ -79,7 +79,7 @@ impl AsyncChannel {
     /// # Errors
     /// As [`AsyncChannel::recv`].
     pub async fn recv_message(&self, message: &mut Message) -> Result<(), Error> {
-        poll_fn(|context| self.poll_receive(context, |channel| channel.recv_message(message, Deadline::NOW))).await
+        self.recv_with(|channel| channel.recv_message(message, Deadline::NOW)).await
     }
 
     /// Calls `receive`, which must not wait, again and again until it returns something else than
@@ -105,11 +105,13 @@ impl AsyncChannel {
         &'a self,
         mut receive: impl FnMut(&'a Channel) -> Result<T, Error>,
     ) -> Result<T, Error> {
-        poll_fn(move |context| self.poll_receive(context, &mut receive)).await
+        let mut waiting = self.source.waiting();
+        poll_fn(move |context| self.poll_receive(Some(&mut waiting), context, &mut receive)).await
     }
 
     fn poll_receive<'a, T>(
         &'a self,
+        future: Option<&mut Waiting<'_, Channel>>,
         context: &mut Context<'_>,
         receive: impl FnOnce(&'a Channel) -> Result<T, Error>,
     ) -> Poll<Result<T, Error>> {
@@ -119,7 +121,7 @@ impl AsyncChannel {
         // calls.
         let received = if channel.is_readable() { receive(channel) } else { Err(Error::WouldBlock) };
         match received {
-            Err(Error::WouldBlock) => match self.source.wait(context.waker(), Interest::Readable) {
+            Err(Error::WouldBlock) => match self.source.wait(future, context.waker(), Interest::Readable) {
                 Ok(()) => Poll::Pending,
                 Err(error) => Poll::Ready(Err(error)),
             },
@@ -137,18 +139,21 @@ impl AsyncChannel {
     /// wait and the reactor has ended.
     pub async fn send<'a>(&self, message: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
         let Outgoing { parts, mut handles } = message.into();
+        let mut waiting = self.source.waiting();
         poll_fn(|context| {
             ready!(self.source.poll_turn(context));
             blocked_on::forget();
             let message = Outgoing { parts, handles: std::mem::take(&mut handles) };
             match self.get_ref().try_send(message) {
-                Err(SendError { error: Error::WouldBlock, handles: back }) => match self.poll_room::<()>(context) {
-                    Poll::Pending => {
-                        handles = back;
-                        Poll::Pending
+                Err(SendError { error: Error::WouldBlock, handles: back }) => {
+                    match self.poll_room::<()>(Some(&mut waiting), context) {
+                        Poll::Pending => {
+                            handles = back;
+                            Poll::Pending
+                        }
+                        Poll::Ready(waited) => Poll::Ready(waited.map_err(|error| SendError::new(error, back))),
                     }
-                    Poll::Ready(waited) => Poll::Ready(waited.map_err(|error| SendError::new(error, back))),
-                },
+                }
                 sent => Poll::Ready(sent),
             }
         })
@@ -188,7 +193,8 @@ impl AsyncChannel {
     /// # Errors
     /// The errors of `send` and of [`AsyncChannel::send`].
     pub async fn send_with<'a, T>(&'a self, mut send: impl FnMut(&'a Channel) -> Result<T, Error>) -> Result<T, Error> {
-        poll_fn(move |context| self.poll_send_with(context, &mut send)).await
+        let mut waiting = self.source.waiting();
+        poll_fn(move |context| self.poll_to_send(Some(&mut waiting), context, &mut send)).await
     }
 
     /// Calls `send`, which must not wait, once, as the future of [`send_with`](Self::send_with) does; for futures
@@ -202,10 +208,19 @@ impl AsyncChannel {
         context: &mut Context<'_>,
         send: impl FnOnce(&'a Channel) -> Result<T, Error>,
     ) -> Poll<Result<T, Error>> {
+        self.poll_to_send(None, context, send)
+    }
+
+    fn poll_to_send<'a, T>(
+        &'a self,
+        future: Option<&mut Waiting<'_, Channel>>,
+        context: &mut Context<'_>,
+        send: impl FnOnce(&'a Channel) -> Result<T, Error>,
+    ) -> Poll<Result<T, Error>> {
         ready!(self.source.poll_turn(context));
         blocked_on::forget();
         match send(self.get_ref()) {
-            Err(Error::WouldBlock) => self.poll_room(context),
+            Err(Error::WouldBlock) => self.poll_room(future, context),
             sent => Poll::Ready(sent),
         }
     }
@@ -213,8 +228,12 @@ impl AsyncChannel {
     /// Registers the task of `context`, whose last attempt to send has failed for lack of something, such as room. The
     /// task is woken when another attempt may succeed. Returns an error if the channel cannot be armed, otherwise
     /// `Pending`.
-    fn poll_room<T>(&self, context: &mut Context<'_>) -> Poll<Result<T, Error>> {
-        match self.source.wait_for(context.waker(), blocked_on::take()) {
+    fn poll_room<T>(
+        &self,
+        future: Option<&mut Waiting<'_, Channel>>,
+        context: &mut Context<'_>,
+    ) -> Poll<Result<T, Error>> {
+        match self.source.wait_for(future, context.waker(), blocked_on::take()) {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         }

@@ -37,8 +37,9 @@
 // task gets an error where it would wait.
 //
 // If a task's attempt finds nothing, the task first leaves its waker with the [source]. Then the task arms a one-shot
-// event, and arming looks once more: a message that has arrived in between is an event. So no wake-up is lost. If a
-// task is dropped, its waker stays, and the wake-up has no effect; a dropped future has received nothing.
+// event, and arming looks once more: a message that has arrived in between is an event. So no wake-up is lost. A
+// dropped future has received nothing, and removes its waker. The waker of a task that polls without such a future, by
+// a function named `poll_...`, stays until the event; the wake-up of a dropped task has no effect.
 
 mod calls;
 mod channel;

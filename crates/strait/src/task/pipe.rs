@@ -7,7 +7,7 @@ use std::sync::Arc;
 use std::task::{Context, Poll, ready};
 
 use super::Reactor;
-use super::source::{Object, Source};
+use super::source::{Object, Source, Waiting};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::pipe::{DataConsumer, DataProducer, Room, Unread};
@@ -29,20 +29,32 @@ pub struct AsyncConsumer {
 
 /// Calls `attempt` and returns its result. If `attempt` fails with [`Error::WouldBlock`], returns `Pending` instead,
 /// and registers the task: it is woken when the data-pipe end may be ready to read or to write, as `interest` says.
+/// `future` is the future that the task polls, if it is one of the library.
 fn or_wait<T, O: Object>(
     attempt: impl FnOnce() -> Result<T, Error>,
     source: &Source<O>,
+    future: Option<&mut Waiting<'_, O>>,
     interest: Interest,
     context: &mut Context<'_>,
 ) -> Poll<Result<T, Error>> {
     ready!(source.poll_turn(context));
     match attempt() {
-        Err(Error::WouldBlock) => match source.wait(context.waker(), interest) {
+        Err(Error::WouldBlock) => match source.wait(future, context.waker(), interest) {
             Ok(()) => Poll::Pending,
             Err(error) => Poll::Ready(Err(error)),
         },
         done => Poll::Ready(done),
     }
+}
+
+/// Calls `attempt`, which must not wait, again and again until the result is not [`Error::WouldBlock`].
+async fn wait_for<T, O: Object>(
+    mut attempt: impl FnMut() -> Result<T, Error>,
+    source: &Source<O>,
+    interest: Interest,
+) -> Result<T, Error> {
+    let mut waiting = source.waiting();
+    poll_fn(move |context| or_wait(&mut attempt, source, Some(&mut waiting), interest, context)).await
 }
 
 impl AsyncProducer {
@@ -74,7 +86,7 @@ impl AsyncProducer {
     /// As [`DataProducer::write_some`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would
     /// have to wait and the reactor has ended.
     pub async fn write(&self, bytes: &[u8]) -> Result<usize, Error> {
-        poll_fn(|context| self.poll_write(context, bytes)).await
+        wait_for(|| self.get_ref().write_some(bytes, Deadline::NOW), &self.source, Interest::Writable).await
     }
 
     /// Writes as much of `bytes` as there is room for, as the future of [`write`](Self::write) does; for futures
@@ -84,7 +96,7 @@ impl AsyncProducer {
     /// As [`AsyncProducer::write`].
     pub fn poll_write(&self, context: &mut Context<'_>, bytes: &[u8]) -> Poll<Result<usize, Error>> {
         // A producer has only one event: being writable.
-        or_wait(|| self.get_ref().write_some(bytes, Deadline::NOW), &self.source, Interest::Writable, context)
+        or_wait(|| self.get_ref().write_some(bytes, Deadline::NOW), &self.source, None, Interest::Writable, context)
     }
 
     /// Writes all of `bytes`, piece by piece, and waits for room whenever there is none.
@@ -109,7 +121,7 @@ impl AsyncProducer {
     /// # Errors
     /// As [`DataProducer::finish`], except the errors of the deadline.
     pub async fn finish(&self) -> Result<(), Error> {
-        poll_fn(|context| self.poll_finish(context)).await
+        wait_for(|| self.get_ref().finish(Deadline::NOW), &self.source, Interest::Writable).await
     }
 
     /// Ends the stream, as the future of [`finish`](Self::finish) does; for futures written by hand. Returns `Pending`
@@ -118,7 +130,7 @@ impl AsyncProducer {
     /// # Errors
     /// As [`AsyncProducer::finish`].
     pub fn poll_finish(&self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        or_wait(|| self.get_ref().finish(Deadline::NOW), &self.source, Interest::Writable, context)
+        or_wait(|| self.get_ref().finish(Deadline::NOW), &self.source, None, Interest::Writable, context)
     }
 
     /// Takes the end out of the reactor, and aborts the stream with `reason`, as [`DataProducer::abort`] does. For a
@@ -133,7 +145,7 @@ impl AsyncProducer {
     /// As [`AsyncProducer::write`].
     pub async fn begin_write(&self) -> Result<Room<'_>, Error> {
         let begin = || self.get_ref().begin_write(Deadline::NOW);
-        poll_fn(move |context| or_wait(begin, &self.source, Interest::Writable, context)).await
+        wait_for(begin, &self.source, Interest::Writable).await
     }
 }
 
@@ -166,7 +178,7 @@ impl AsyncConsumer {
     /// As [`DataConsumer::read_some`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would
     /// have to wait and the reactor has ended.
     pub async fn read(&self, out: &mut [u8]) -> Result<usize, Error> {
-        poll_fn(|context| self.poll_read(context, out)).await
+        wait_for(|| self.get_ref().read_some(out, Deadline::NOW), &self.source, Interest::Readable).await
     }
 
     /// Reads the bytes that are there into `out`, as the future of [`read`](Self::read) does; for futures written by
@@ -175,7 +187,7 @@ impl AsyncConsumer {
     /// # Errors
     /// As [`AsyncConsumer::read`].
     pub fn poll_read(&self, context: &mut Context<'_>, out: &mut [u8]) -> Poll<Result<usize, Error>> {
-        or_wait(|| self.get_ref().read_some(out, Deadline::NOW), &self.source, Interest::Readable, context)
+        or_wait(|| self.get_ref().read_some(out, Deadline::NOW), &self.source, None, Interest::Readable, context)
     }
 
     /// Reads as [`poll_read`](Self::poll_read) does, into memory that need not be initialized. Returns the read bytes:
@@ -189,7 +201,7 @@ impl AsyncConsumer {
         out: &'o mut [MaybeUninit<u8>],
     ) -> Poll<Result<&'o mut [u8], Error>> {
         let source = &self.source;
-        or_wait(|| source.object().read_some_uninit(out, Deadline::NOW), source, Interest::Readable, context)
+        or_wait(|| source.object().read_some_uninit(out, Deadline::NOW), source, None, Interest::Readable, context)
     }
 
     /// Takes the end out of the reactor, and closes it with `reason`, as [`DataConsumer::abort`] does.
@@ -203,7 +215,7 @@ impl AsyncConsumer {
     /// As [`AsyncConsumer::read`].
     pub async fn begin_read(&self) -> Result<Unread<'_>, Error> {
         let begin = || self.get_ref().begin_read(Deadline::NOW);
-        poll_fn(move |context| or_wait(begin, &self.source, Interest::Readable, context)).await
+        wait_for(begin, &self.source, Interest::Readable).await
     }
 }
 

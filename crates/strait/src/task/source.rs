@@ -11,6 +11,7 @@ use crate::error::Error;
 use crate::sync::unpoisoned;
 use crate::wait_set::source::{EndParts, EndSource};
 use crate::wait_set::{Event, Interest};
+use crate::wakers::{FutureId, Wakers};
 
 /// The greatest number of attempts to send or receive on one channel or data-pipe end in a row, by all tasks and
 /// without a wait. After so many attempts, a task lets other tasks of its runtime run.
@@ -33,23 +34,18 @@ pub(super) struct Source<T: Object> {
 /// The tasks that wait to read from a channel or data-pipe end in a reactor, or to write to it.
 #[derive(Default)]
 struct Tasks {
-    to_read: Vec<Waker>,
+    to_read: Wakers<()>,
     /// The tasks that wait to write, each with the obstacle of its last attempt (such as missing room); `None` if the
     /// obstacle is not known.
-    to_write: Vec<(Waker, Option<BlockedOn>)>,
+    to_write: Wakers<Option<BlockedOn>>,
 }
 
 impl Tasks {
-    /// Removes the tasks that wait to write, and returns their wakers.
-    fn take_writers(&mut self) -> impl Iterator<Item = Waker> {
-        std::mem::take(&mut self.to_write).into_iter().map(|(waker, _)| waker)
-    }
-
     /// Returns the union of the waiting writers' obstacles: for each task that waits to write, the obstacle of its last
     /// attempt.
     fn blocked(&self) -> BlockedSends {
         let mut blocked = BlockedSends::default();
-        self.to_write.iter().for_each(|(_, blocked_on)| blocked.add(blocked_on.clone()));
+        self.to_write.values().for_each(|blocked_on| blocked.add(blocked_on.clone()));
         blocked
     }
 }
@@ -102,34 +98,47 @@ impl<T: Object> Source<T> {
         Poll::Pending
     }
 
+    /// Returns the value of a future that may have to wait for the object.
+    pub(super) fn waiting(&self) -> Waiting<'_, T> {
+        Waiting { source: self, future: None }
+    }
+
     /// Registers a task, which is woken when an attempt to read or to write, as `interest` says, may succeed. If the
-    /// state has changed since the task's last attempt, the task is woken soon. Fails with [`Error::ReactorEnded`] if
-    /// nothing would wake the task.
-    pub(super) fn wait(&self, waker: &Waker, interest: Interest) -> Result<(), Error> {
+    /// state has changed since the task's last attempt, the task is woken soon. `future` is the future that the task
+    /// polls, if it is one of the library. Fails with [`Error::ReactorEnded`] if nothing would wake the task.
+    pub(super) fn wait(
+        &self,
+        future: Option<&mut Waiting<'_, T>>,
+        waker: &Waker,
+        interest: Interest,
+    ) -> Result<(), Error> {
         if interest == Interest::Writable {
-            return self.wait_for(waker, None);
+            return self.wait_for(future, waker, None);
         }
-        self.consecutive.store(0, Ordering::Relaxed);
-        let mut tasks = self.tasks()?;
-        if !tasks.to_read.iter().any(|other| other.will_wake(waker)) {
-            tasks.to_read.push(waker.clone());
-        }
-        let armed = self.arm(&tasks);
-        drop(tasks);
-        deferred::run_if_failed(armed)
+        self.register(|tasks| tasks.to_read.add(future.map(Waiting::id), waker, ()))
     }
 
     /// Registers a task that could not write. `blocked_on` is the obstacle of its last attempt, such as missing room;
     /// the task is woken when another attempt may succeed. If the state has changed since the last attempt, the task is
-    /// woken soon. Fails with [`Error::ReactorEnded`] if nothing would wake the task.
-    pub(super) fn wait_for(&self, waker: &Waker, blocked_on: Option<BlockedOn>) -> Result<(), Error> {
+    /// woken soon. `future` is the future that the task polls, if it is one of the library. Fails with
+    /// [`Error::ReactorEnded`] if nothing would wake the task.
+    pub(super) fn wait_for(
+        &self,
+        future: Option<&mut Waiting<'_, T>>,
+        waker: &Waker,
+        blocked_on: Option<BlockedOn>,
+    ) -> Result<(), Error> {
+        self.register(|tasks| tasks.to_write.add(future.map(Waiting::id), waker, blocked_on))
+    }
+
+    /// Registers a task by `add`, which returns the replaced waker.
+    fn register(&self, add: impl FnOnce(&mut Tasks) -> Option<Waker>) -> Result<(), Error> {
         self.consecutive.store(0, Ordering::Relaxed);
         let mut tasks = self.tasks()?;
-        // The obstacle of an earlier attempt of the task does not matter any more.
-        tasks.to_write.retain(|(other, _)| !other.will_wake(waker));
-        tasks.to_write.push((waker.clone(), blocked_on));
+        let replaced = add(&mut tasks);
         let armed = self.arm(&tasks);
         drop(tasks);
+        drop(replaced);
         deferred::run_if_failed(armed)
     }
 
@@ -158,20 +167,46 @@ impl<T: Object> Source<T> {
     }
 }
 
+/// A future that may have to wait for an object. Its drop removes the waker of its task.
+pub(super) struct Waiting<'a, T: Object> {
+    source: &'a Source<T>,
+    /// The number of the future; `None` as long as it has registered no waker.
+    future: Option<FutureId>,
+}
+
+impl<T: Object> Waiting<'_, T> {
+    fn id(&mut self) -> FutureId {
+        *self.future.get_or_insert_with(FutureId::new)
+    }
+}
+
+impl<T: Object> Drop for Waiting<'_, T> {
+    fn drop(&mut self) {
+        if let Some(future) = self.future
+            && !self.source.object().end_parts().channel.end.born.is_elsewhere()
+        {
+            let mut tasks = unpoisoned(&self.source.tasks);
+            let forgotten = (tasks.to_read.remove(future), tasks.to_write.remove(future));
+            drop(tasks);
+            drop(forgotten);
+        }
+    }
+}
+
 impl<T: Object> OnEvent for Source<T> {
     fn on_event(&self, event: Event) {
         let mut tasks = unpoisoned(&self.tasks);
         let mut woken = Vec::new();
         if event.is_readable() {
-            woken.append(&mut tasks.to_read);
+            woken.extend(tasks.to_read.take());
         }
         if event.is_writable() {
-            woken.extend(tasks.take_writers());
+            woken.extend(tasks.to_write.take());
         }
         // Tasks that wait for the other direction still wait.
         if self.arm(&tasks).is_err() {
-            woken.append(&mut tasks.to_read);
-            woken.extend(tasks.take_writers());
+            woken.extend(tasks.to_read.take());
+            woken.extend(tasks.to_write.take());
         }
         drop(tasks);
         deferred::run();
@@ -180,10 +215,9 @@ impl<T: Object> OnEvent for Source<T> {
 
     fn on_end(&self) {
         let mut tasks = unpoisoned(&self.tasks);
-        let mut woken = std::mem::take(&mut tasks.to_read);
-        woken.extend(tasks.take_writers());
+        let woken = tasks.to_read.take().chain(tasks.to_write.take());
         drop(tasks);
-        woken.into_iter().for_each(Waker::wake);
+        woken.for_each(Waker::wake);
     }
 }
 
