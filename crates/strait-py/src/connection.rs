@@ -5,6 +5,7 @@ use std::os::fd::AsRawFd;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
+use pyo3::IntoPyObjectExt;
 use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMemoryView, PySlice};
@@ -327,17 +328,23 @@ impl Connection {
         received?.map_err(|error| self.failed(py, &channel, error))
     }
 
-    /// Receives a message of at most `limit` bytes. A longer message is kept.
-    fn receive_within(&self, py: Python<'_>, limit: usize, timeout: Timeout) -> PyResult<strait::Message> {
-        let message = self.receive(py, timeout)?;
-        let needed = message.bytes().len();
-        if needed <= limit {
-            return Ok(message);
-        }
+    /// Receives the bytes of a message of at most `limit` bytes, and closes its handles. A longer message stays in its
+    /// place.
+    fn receive_within(&self, py: Python<'_>, limit: usize, timeout: Timeout) -> PyResult<Vec<u8>> {
+        self.check_readable()?;
         let channel = self.channel(py)?;
-        channel.put_back([message]).map_err(|error| self.failed(py, &channel, error.into()))?;
+        let mut buffer = vec![0; limit.min(QUICK_RECEIVE)];
+        let received = waiting::wait(py, timeout, |deadline| {
+            loop {
+                match channel.recv_into(&mut buffer, deadline) {
+                    Err(Error::BufferTooSmall { needed }) if needed <= limit => buffer = vec![0; needed],
+                    received => return received.map(|received| received.len()),
+                }
+            }
+        });
         self.settle(py);
-        Err(errors::raise(py, Error::BufferTooSmall { needed }))
+        buffer.truncate(received?.map_err(|error| self.failed(py, &channel, error))?);
+        Ok(buffer)
     }
 }
 
@@ -366,6 +373,13 @@ pub(crate) fn writable_room<'py>(buffer: &Bound<'py, PyAny>, offset: usize) -> P
     let room = view.len()?.checked_sub(offset);
     let room = room.ok_or_else(|| PyValueError::new_err(format!("offset {offset} is beyond the buffer")))?;
     Ok((view, room))
+}
+
+/// Writes bytes to a view from an offset on, where there is room.
+fn fill(view: &Bound<'_, PyAny>, offset: usize, bytes: &[u8]) -> PyResult<()> {
+    let py = view.py();
+    let target = PySlice::new(py, offset.try_into()?, (offset + bytes.len()).try_into()?, 1);
+    view.set_item(target, PyBytes::new(py, bytes))
 }
 
 /// Returns the part of `bytes` selected by an offset and a size.
@@ -478,8 +492,9 @@ impl Connection {
         if n == 0 {
             return Err(PyValueError::new_err("n must be at least 1"));
         }
-        let mut all = vec![self.receive(py, Timeout::of(timeout)?)?];
+        // Held for the whole call: no other thread sends the end away between the two receives.
         let channel = self.channel(py)?;
+        let mut all = vec![self.receive(py, Timeout::of(timeout)?)?];
         let mut slots: Vec<_> = std::iter::repeat_with(strait::Message::new).take((n - 1).min(MOST_AT_ONCE)).collect();
         // Messages received before an error are returned; the next call raises the error.
         let more = if slots.is_empty() { 0 } else { channel.recv_many(&mut slots, Deadline::NOW).unwrap_or(0) };
@@ -579,8 +594,10 @@ impl Connection {
         {
             return Ok(bytes);
         }
-        let message = self.receive_within(py, limit, timeout)?;
-        Ok(PyBytes::new(py, message.bytes()))
+        if limit == usize::MAX {
+            return Ok(PyBytes::new(py, self.receive(py, timeout)?.bytes()));
+        }
+        Ok(PyBytes::new(py, &self.receive_within(py, limit, timeout)?))
     }
 
     /// Receives the bytes of a message into a writable buffer, and returns their number.
@@ -593,11 +610,28 @@ impl Connection {
         timeout: Option<f64>,
     ) -> PyResult<usize> {
         let (view, room) = writable_room(buffer, offset)?;
-        let message = self.receive_within(py, room, Timeout::of(timeout)?)?;
-        let bytes = message.bytes();
-        let target = PySlice::new(py, offset.try_into()?, (offset + bytes.len()).try_into()?, 1);
-        view.set_item(target, PyBytes::new(py, bytes))?;
+        let bytes = self.receive_within(py, room, Timeout::of(timeout)?)?;
+        fill(&view, offset, &bytes)?;
         Ok(bytes.len())
+    }
+
+    /// Receives the bytes of a message into a writable buffer, and returns their number. If the buffer is too small,
+    /// returns the bytes.
+    #[pyo3(name = "_recv_bytes_into")]
+    fn recv_bytes_into_or_return<'py>(
+        &self,
+        py: Python<'py>,
+        buffer: &Bound<'py, PyAny>,
+        offset: usize,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        let (view, room) = writable_room(buffer, offset)?;
+        let message = self.receive(py, Timeout::Never)?;
+        let bytes = message.bytes();
+        if bytes.len() > room {
+            return Ok(PyBytes::new(py, bytes).into_any());
+        }
+        fill(&view, offset, bytes)?;
+        bytes.len().into_bound_py_any(py)
     }
 
     /// Receives a message with its bytes and its handles.

@@ -88,6 +88,60 @@ def test_a_message_that_is_too_long_is_kept(pair):
         other.recv_bytes_into(b"constant")
 
 
+def test_a_message_that_is_too_long_goes_to_another_thread(pair):
+    one, other = pair
+    buffer = bytearray(4)
+    stop, errors = threading.Event(), []
+
+    def refuse(receive):
+        while not stop.is_set():
+            try:
+                receive()
+            except (strait.BufferTooSmall, strait.TimedOut):
+                pass
+            except strait.StraitError as error:
+                errors.append(error)
+
+    refusing = [
+        threading.Thread(target=refuse, args=(receive,))
+        for receive in (lambda: other.recv_bytes(4, timeout=0.01), lambda: other.recv_bytes_into(buffer, timeout=0.01))
+    ]
+    received = []
+
+    def take():
+        while len(received) < 100:
+            received.append(other.recv_bytes(timeout=LONG))
+
+    taking = threading.Thread(target=take)
+    for thread in [*refusing, taking]:
+        thread.start()
+    for number in range(100):
+        one.send_bytes(b"number %d" % number)
+        while len(received) <= number and taking.is_alive() and not errors:
+            pass
+    stop.set()
+    if errors:
+        one.close()
+    for thread in [*refusing, taking]:
+        thread.join()
+    assert not errors and received == [b"number %d" % number for number in range(100)]
+
+
+@pytest.mark.parametrize("size", [0, 1024, 1025, 100_000, 5 << 20])
+@pytest.mark.parametrize("limit", [5 << 20, 2**40, 2**63])
+def test_a_limit_takes_no_memory(pair, size, limit):
+    one, other = pair
+    with strait.File(0) as file:
+        one.send_bytes(bytes(size), handles=[file])
+    assert other.recv_bytes(limit) == bytes(size)
+    one.send_bytes(bytes(size))
+    if size:
+        with pytest.raises(strait.BufferTooSmall) as small:
+            other.recv_bytes(size - 1)
+        assert small.value.needed == size
+    assert other.recv_bytes_into(bytearray(5 << 20)) == size
+
+
 def test_a_message_over_the_limit_is_refused():
     one, other = strait.pair(max_message=1000)
     with one, other:

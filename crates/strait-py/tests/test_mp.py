@@ -306,6 +306,37 @@ def test_messages_that_are_too_long_are_kept():
     assert there.recv() == (2,)
 
 
+def test_a_message_that_is_too_long_for_one_thread_is_not_lost():
+    here, there = mp.Pipe()
+    received = []
+
+    def take(receive):
+        try:
+            while True:
+                received.append(receive())
+        except EOFError:
+            pass
+
+    def into():
+        try:
+            there.recv_bytes_into(bytearray(4))
+        except BufferTooShort as error:
+            return error.args[0]
+
+    threads = [threading.Thread(target=take, args=(receive,)) for receive in (there.recv_bytes, into)]
+    for thread in threads:
+        thread.start()
+    for number in range(300):
+        here.send_bytes(b"number %d" % number)
+        # Both threads wait for the next message.
+        while len(received) <= number and all(thread.is_alive() for thread in threads):
+            pass
+    here.close()
+    for thread in threads:
+        thread.join(LONG)
+    assert sorted(received) == sorted(b"number %d" % number for number in range(300))
+
+
 def test_a_pickle_outside_of_a_message_says_what_to_do():
     one, other = mp.Pipe()
     one.send(1)

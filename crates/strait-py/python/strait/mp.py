@@ -92,10 +92,10 @@ class Connection:
         `BufferTooShort` with the message if the buffer is too small."""
         if offset < 0:
             raise ValueError("negative offset")
-        try:
-            return self._end.recv_bytes_into(buf, offset)
-        except BufferTooSmall:
-            raise BufferTooShort(self._end.recv_bytes()) from None
+        received = self._end._recv_bytes_into(buf, offset)
+        if isinstance(received, bytes):
+            raise BufferTooShort(received)
+        return received
 
     def poll(self, timeout: float | None = 0.0) -> bool:
         """Waits for a message until the timeout, and returns whether there is something to receive."""
