@@ -9,6 +9,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
+use pyo3::exceptions::PyRuntimeError;
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 use strait::task::AsyncChannel;
@@ -28,6 +29,9 @@ const TURNS: usize = 8;
 const SPIN: Duration = Duration::from_micros(30);
 /// The number of looks between two reads of the clock.
 const LOOKS: u32 = 32;
+/// How often a callback is called in which a signal handler raises an exception.
+const MOST_CALLS: usize = 100;
+
 /// After this many consecutive vain looks of attempts, only one attempt in [`SELDOM`] looks.
 const IN_VAIN: u32 = 4;
 const SELDOM: u32 = 16;
@@ -51,10 +55,11 @@ impl Reactor {
         self.reactor.as_raw_fd()
     }
 
-    /// Calls back each connection for which another attempt is worthwhile.
+    /// Calls back each connection for which another attempt is worthwhile. Raises the first exception of a signal
+    /// handler that ran in a callback, once each callback was called.
     fn turn(&self, py: Python<'_>) -> PyResult<()> {
         for _ in 0..TURNS {
-            if turn_and_call(py, &self.reactor).map_err(|error| errors::raise(py, error))? == 0 {
+            if turn_and_call(py, &self.reactor)? == 0 {
                 break;
             }
         }
@@ -108,16 +113,23 @@ enum Woken {
     Drop(Py<PyAny>),
 }
 
-/// Makes one turn of a reactor, and then calls the callbacks that the turn has woken. Returns the number of events.
+/// Makes one turn of a reactor, and then calls the callbacks that the turn has woken. Returns the number of events, or
+/// the first exception of a callback.
 ///
 /// Within the turn, the reactor uses the ends that have events. A callback can drop the last reference to such an end,
 /// and the end would then wait for the turn.
-fn turn_and_call(py: Python<'_>, reactor: &strait::task::Reactor) -> Result<usize, Error> {
+fn turn_and_call(py: Python<'_>, reactor: &strait::task::Reactor) -> PyResult<usize> {
     WOKEN.set(Some(Vec::new()));
-    let turned = reactor.turn();
+    let mut turned = reactor.turn().map_err(|error| errors::raise(py, error));
     for woken in WOKEN.take().unwrap_or_default() {
         match woken {
-            Woken::Call(callback) => callback.call(py),
+            Woken::Call(callback) => {
+                if let Err(raised) = callback.call(py)
+                    && turned.is_ok()
+                {
+                    turned = Err(raised);
+                }
+            }
             Woken::Drop(call) => drop(call),
         }
     }
@@ -144,18 +156,28 @@ impl Callback {
         Arc::new(Self(Some(call))).into()
     }
 
-    fn call(&self, py: Python<'_>) {
-        if let Some(call) = &self.0 {
-            let _ = call.call0(py);
+    /// Calls the callback. A signal handler can raise an exception in the callback, before the callback has woken its
+    /// task. So the callback is called again, and the first exception is returned.
+    fn call(&self, py: Python<'_>) -> PyResult<()> {
+        let Some(call) = &self.0 else { return Ok(()) };
+        let mut first = None;
+        for _ in 0..MOST_CALLS {
+            match call.call0(py) {
+                Ok(_) => break,
+                // A closed loop takes no more calls.
+                Err(raised) if raised.is_instance_of::<PyRuntimeError>(py) => break,
+                Err(raised) => first = first.or(Some(raised)),
+            }
         }
+        first.map_or(Ok(()), Err)
     }
 }
 
 impl Wake for Callback {
     fn wake(self: Arc<Self>) {
         if let Some(Woken::Call(callback)) = deferred(Woken::Call(self)) {
-            // A closed loop takes no more calls, nor does an ending interpreter.
-            let _ = Python::try_attach(|py| callback.call(py));
+            // An ending interpreter takes no calls.
+            let _ = Python::try_attach(|py| callback.call(py).map_err(|raised| raised.write_unraisable(py, None)));
         }
     }
 

@@ -19,6 +19,41 @@ def run(main):
     return asyncio.run(asyncio.wait_for(main, LONG))
 
 
+class Interrupting(asyncio.SelectorEventLoop):
+    """A loop in which Ctrl-C comes while tasks are woken."""
+
+    interrupts = 0
+
+    def call_soon(self, callback, *args, context=None):
+        handle = super().call_soon(callback, *args, context=context)
+        if self.interrupts:
+            self.interrupts -= 1
+            signal.raise_signal(signal.SIGINT)
+        return handle
+
+
+def test_ctrl_c_while_tasks_are_woken_ends_the_loop_and_loses_no_task():
+    loop = Interrupting()
+    pairs = [strait.pair() for _ in range(3)]
+
+    async def begin():
+        # Each task waits when this one goes on.
+        tasks = [loop.create_task(receiving.recv()) for receiving in map(aio.Connection, (other for _, other in pairs))]
+        for _ in range(3):
+            await asyncio.sleep(0)
+        return tasks
+
+    tasks = loop.run_until_complete(begin())
+    for number, (one, _) in enumerate(pairs):
+        one.send(number)
+    loop.interrupts = 2
+    with pytest.raises(KeyboardInterrupt):
+        loop.run_until_complete(asyncio.gather(*tasks))
+    assert [loop.run_until_complete(asyncio.wait_for(task, LONG)) for task in tasks] == [0, 1, 2]
+    loop.close()
+
+
+
 def test_objects_travel_and_a_loop_over_them_ends_with_the_peer():
     async def main():
         one, other = aio.pair()
