@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-use pyo3::exceptions::PyValueError;
+use pyo3::exceptions::{PyException, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use strait::{Channel, Deadline, Error};
@@ -26,6 +26,9 @@ pub(crate) struct Listener {
     #[pyo3(get)]
     address: String,
     settings: Settings,
+    policy: Arc<Policy>,
+    /// Connections that were accepted by a call that raised an exception of the policy.
+    kept: Mutex<Vec<Channel>>,
     last_accepted: Mutex<Option<strait::Peer>>,
     /// Made when a call of `accept` first waits.
     watch: Mutex<Option<Arc<Watch>>>,
@@ -36,8 +39,10 @@ pub(crate) struct Listener {
 pub(crate) struct Invitation {
     invitation: strait::meet::Invitation,
     settings: Settings,
+    /// The connection, if it was accepted by a call that raised an exception of the policy.
+    kept: Mutex<Vec<Channel>>,
     /// The listener stays open as long as it can be needed for the invitation.
-    _listener: Py<Listener>,
+    listener: Py<Listener>,
 }
 
 fn closed(py: Python<'_>) -> PyErr {
@@ -63,16 +68,48 @@ impl Listener {
     }
 }
 
-/// Asks a policy of the program whether a process is let in. If the policy raises an exception, the process is refused.
-fn allows(policy: &Py<PyAny>, peer: strait::Peer) -> bool {
-    let asked = Python::try_attach(|py| {
-        let answer = policy.bind(py).call1((Peer::from(peer),)).and_then(|answer| answer.is_truthy());
-        answer.unwrap_or_else(|error| {
-            error.write_unraisable(py, Some(policy.bind(py)));
-            false
-        })
-    });
-    asked.unwrap_or(false)
+/// The policy of the program: which processes are let in.
+#[derive(Default)]
+struct Policy {
+    function: Mutex<Option<Py<PyAny>>>,
+    /// The exception of a policy that was ended by a signal handler, for the call of `accept` that asked the policy.
+    raised: Mutex<Option<PyErr>>,
+}
+
+impl Policy {
+    /// Asks the policy whether a process is let in. If the policy raises an exception, the process is refused.
+    fn allows(&self, peer: strait::Peer) -> bool {
+        let asked = Python::try_attach(|py| {
+            let function = lock(&self.function).as_ref().map(|function| function.clone_ref(py));
+            let Some(function) = function else { return false };
+            let function = function.bind(py);
+            match function.call1((Peer::from(peer),)).and_then(|answer| answer.is_truthy()) {
+                Ok(answer) => answer,
+                Err(error) if error.is_instance_of::<PyException>(py) => {
+                    error.write_unraisable(py, Some(function));
+                    false
+                }
+                Err(error) => {
+                    let before = lock(&self.raised).replace(error);
+                    drop(before);
+                    false
+                }
+            }
+        });
+        asked.unwrap_or(false)
+    }
+
+    fn has_raised(&self) -> bool {
+        lock(&self.raised).is_some()
+    }
+
+    /// Returns the outcome of an accepting call: the exception of the policy if there is one. An accepted connection
+    /// then goes to `kept`.
+    fn outcome(&self, accepted: PyResult<Channel>, kept: &Mutex<Vec<Channel>>) -> PyResult<Channel> {
+        let Some(raised) = lock(&self.raised).take() else { return accepted };
+        lock(kept).extend(accepted);
+        Err(raised)
+    }
 }
 
 #[pymethods]
@@ -88,8 +125,20 @@ impl Invitation {
     /// Returns the connection to the invited process; waits for that process until the timeout.
     #[pyo3(signature = (timeout=None))]
     fn accept(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Connection> {
-        let accepted = waiting::wait(py, Timeout::of(timeout)?, |deadline| Ok(self.invitation.accept(deadline)?))?;
-        let channel = accepted.map_err(|error| errors::raise(py, error))?;
+        let timeout = Timeout::of(timeout)?;
+        let kept = lock(&self.kept).pop();
+        let channel = match kept {
+            Some(channel) => channel,
+            None => {
+                let policy = &self.listener.get().policy;
+                let accepted = waiting::wait(py, timeout, |deadline| match self.invitation.accept(deadline) {
+                    Err(_) if policy.has_raised() => Err(Error::Interrupted),
+                    accepted => Ok(accepted?),
+                });
+                let accepted = accepted.and_then(|accepted| accepted.map_err(|error| errors::raise(py, error)));
+                policy.outcome(accepted, &self.kept)?
+            }
+        };
         Ok(Connection::with(channel, self.settings.clone_ref(py)))
     }
 }
@@ -109,8 +158,11 @@ impl Listener {
     ) -> PyResult<Self> {
         let (options, settings) = options::all(options)?;
         let mut builder = strait::Listener::builder().options(options);
-        if let Some(policy) = policy {
-            builder = builder.policy(move |peer| allows(&policy, *peer));
+        let has_policy = policy.is_some();
+        let policy = Arc::new(Policy { function: Mutex::new(policy), raised: Mutex::new(None) });
+        if has_policy {
+            let policy = policy.clone();
+            builder = builder.policy(move |peer| policy.allows(*peer));
         }
         if invited_only {
             builder = builder.invited_only();
@@ -123,8 +175,8 @@ impl Listener {
         }
         let listener = py.detach(|| builder.bind(name)).map_err(|error| errors::raise_meeting(py, &error))?;
         let listener = Mutex::new(Some(Arc::new(listener)));
-        let (last_accepted, watch) = (Mutex::new(None), Mutex::new(None));
-        Ok(Self { listener, address: name.to_owned(), settings, last_accepted, watch })
+        let (kept, last_accepted, watch) = (Mutex::default(), Mutex::new(None), Mutex::new(None));
+        Ok(Self { listener, address: name.to_owned(), settings, policy, kept, last_accepted, watch })
     }
 
     /// Returns the connection to the next connecting process; waits for that process until the timeout.
@@ -133,10 +185,20 @@ impl Listener {
         let timeout = Timeout::of(timeout)?;
         loop {
             let listener = self.get(py)?;
+            let kept = lock(&self.kept).pop();
+            if let Some(channel) = kept {
+                return Ok(self.accepted(py, channel));
+            }
             match py.detach(|| listener.accept(Deadline::NOW)) {
-                Ok(channel) => return Ok(self.accepted(py, channel)),
-                Err(failed) if failed.error == Error::WouldBlock && !matches!(timeout, Timeout::Now) => {}
-                Err(failed) => return Err(errors::raise_meeting(py, &failed)),
+                Err(failed)
+                    if failed.error == Error::WouldBlock
+                        && !matches!(timeout, Timeout::Now)
+                        && !self.policy.has_raised() => {}
+                accepted => {
+                    let accepted = accepted.map_err(|failed| errors::raise_meeting(py, &failed));
+                    let channel = self.policy.outcome(accepted, &self.kept)?;
+                    return Ok(self.accepted(py, channel));
+                }
             }
             // During the wait, this thread holds only the wait set. So a close by another thread removes the name at
             // once.
@@ -157,7 +219,8 @@ impl Listener {
         let valid_for = Duration::try_from_secs_f64(valid_for)
             .map_err(|error| PyValueError::new_err(format!("valid_for={valid_for}: {error}")))?;
         let invitation = this.get(py)?.invite(valid_for).map_err(|failed| errors::raise_meeting(py, &failed))?;
-        Ok(Invitation { invitation, settings: this.settings.clone_ref(py), _listener: slf.clone().unbind() })
+        let (settings, listener) = (this.settings.clone_ref(py), slf.clone().unbind());
+        Ok(Invitation { invitation, settings, kept: Mutex::default(), listener })
     }
 
     /// The last accepted process; `None` before the first.
@@ -182,7 +245,9 @@ impl Listener {
     fn close(&self, py: Python<'_>) {
         let listener = lock(&self.listener).take();
         let watch = lock(&self.watch).take();
+        let kept = std::mem::take(&mut *lock(&self.kept));
         py.detach(|| {
+            drop(kept);
             if let Some(watch) = watch {
                 watch.end();
             }

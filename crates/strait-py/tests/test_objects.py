@@ -385,6 +385,34 @@ def test_a_policy_decides(directory, monkeypatch):
     assert raised == ["the policy is broken"]
 
 
+def test_a_signal_handler_ends_a_policy_and_the_accept(directory, python):
+    interrupts = 2
+
+    def policy(_peer):
+        nonlocal interrupts
+        interrupts -= 1
+        if interrupts >= 0:
+            signal.raise_signal(signal.SIGINT)
+        return True
+
+    listener = strait.Listener("interrupted", directory=directory, policy=policy)
+    invitation = listener.invite(60)
+    refused = thread(lambda: pytest.raises(strait.Refused, strait.connect, "interrupted", directory=directory))
+    with pytest.raises(KeyboardInterrupt):
+        listener.accept(LONG)
+    refused.join(LONG)
+    process = python("import strait; strait.invited(timeout=60)", stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
+    invitation.tell(process.stdin)
+    with pytest.raises(KeyboardInterrupt):
+        invitation.accept(LONG)
+    process.stdin.close()
+    connecting = thread(lambda: strait.connect("interrupted", directory=directory).recv())
+    with listener.accept(LONG) as connection:
+        connection.send(1)
+    connecting.join(LONG)
+    listener.close()
+
+
 def test_connect_can_wait_for_the_listener(directory):
     connected = []
     connecting = thread(
