@@ -494,7 +494,7 @@ typedef struct strait_counters {
     // How often a receive on this end failed at a limit on the resources held for the peer.
     uint64_t limits_reached;
     // Number of messages sent out of line in memory for a single use, because no more memory can be kept: raise
-    // strait_set_pool_limit or strait_options.pool.
+    // `strait_set_pool_limit` or `strait_options.pool`.
     uint64_t used_once;
     // Reserved; always zero.
     uint64_t reserved[4];
