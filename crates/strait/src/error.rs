@@ -254,6 +254,25 @@ impl fmt::Display for Refusal {
 }
 
 impl Error {
+    /// Returns whether the failed call has changed nothing and a later call may succeed: the call would have had to
+    /// wait, or something was lacking (descriptors, memory, room within a limit, the consent of the kernel). After such
+    /// an error a service keeps its channels, waits for a moment or frees something, and calls again. Of the errors
+    /// that docs/reference/errors.md marks with *passes*, those are left out that a change of the arguments mends.
+    ///
+    /// ```
+    /// use strait::{Channel, Error};
+    /// let (a, b) = Channel::pair()?;
+    /// let nothing = b.try_recv().unwrap_err();
+    /// assert!(nothing == Error::WouldBlock && nothing.is_temporary());
+    /// drop(a);
+    /// assert!(!b.recv().unwrap_err().is_temporary());
+    /// # Ok::<(), Error>(())
+    /// ```
+    #[must_use]
+    pub fn is_temporary(self) -> bool {
+        self.passes() || matches!(self, Self::WouldBlock | Self::TimedOut | Self::Interrupted | Self::Signalled)
+    }
+
     /// Returns whether, after the error, nothing has changed and a later call may succeed: a resource was lacking, a
     /// limit was reached, or the kernel refused a system call.
     pub(crate) fn passes(self) -> bool {
