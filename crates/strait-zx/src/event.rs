@@ -60,6 +60,12 @@ impl State {
             }
         }
     }
+
+    /// Removes the shared part of the end, which no other process has yet.
+    fn withdraw(&mut self) {
+        self.silence();
+        self.shared = None;
+    }
 }
 
 impl Rung for EventEnd {
@@ -174,6 +180,9 @@ impl EventEnd {
     }
 
     /// Returns the signals now. If there is an observer, and none of its signals is set, adds the observer.
+    ///
+    /// # Errors
+    /// `NO_RESOURCES` or `NO_MEMORY` if no thread could notice the signals; the observer was not added.
     pub(crate) fn observe(&self, mask: zx_signals_t, observer: Option<Observer>) -> Result<zx_signals_t> {
         let mut state = unpoisoned(&self.state);
         self.look_locked(&mut state);
@@ -181,8 +190,11 @@ impl EventEnd {
         if let Some(observer) = observer
             && (now & mask == 0 || observer.waits_for_edge())
         {
+            // Needed also while the end is in this process only: another thread may share the end during the wait.
+            hub::prepare()?;
+            let id = observer.id;
             state.observers.add(observer);
-            self.listen(&mut state)?;
+            self.listen(&mut state).inspect_err(|_| state.observers.remove(id))?;
         }
         Ok(now)
     }
@@ -268,24 +280,29 @@ impl EventEnd {
             return Ok(());
         }
         let (ours, theirs) = Shared::new(self.pair, self.side)?;
-        ours.change(0, own.signals & !ZX_EVENTPAIR_PEER_CLOSED);
         let identity = ours.identity();
-        own.shared = Some(ours);
-        let waits = !own.observers.is_empty();
-        register(self, identity);
         // If the other end is gone, its part is dropped, so that other processes see the loss.
         if let (Some(peer), Some(state), Some(theirs)) = (&peer, &mut other, theirs) {
-            theirs.change(0, state.signals & !ZX_EVENTPAIR_PEER_CLOSED);
-            state.shared = Some(theirs);
-            register(peer, identity);
-            if !state.observers.is_empty() {
-                peer.listen(state)?;
-            }
+            peer.publish(state, theirs)?;
         }
-        if waits {
-            self.listen(&mut own)?;
+        if let Err(status) = self.publish(&mut own, ours) {
+            other.iter_mut().for_each(|state| state.withdraw());
+            return Err(status);
         }
+        register(self, identity);
+        peer.iter().for_each(|peer| register(peer, identity));
         Ok(())
+    }
+
+    /// Moves the signals of this end into its new shared part. Observers are informed by way of the shared part from
+    /// now on.
+    ///
+    /// # Errors
+    /// The errors of [`listen`](Self::listen); the end has no shared part then.
+    fn publish(&self, state: &mut State, shared: Shared) -> Result<()> {
+        shared.change(0, state.signals & !ZX_EVENTPAIR_PEER_CLOSED);
+        state.shared = Some(shared);
+        if state.observers.is_empty() { Ok(()) } else { self.listen(state).inspect_err(|_| state.withdraw()) }
     }
 
     /// Makes an end that has arrived in a message.

@@ -265,23 +265,10 @@ pub(crate) fn poll() {
     }
 }
 
-/// Blocks until the waiter is woken or the deadline has passed. Returns whether it was woken.
+/// Blocks until the waiter is woken or the deadline has passed. Returns whether it was woken. The caller has called
+/// [`prepare`] before: a thread that slept without the hub could not lead later.
 pub(crate) fn block(waiter: &Arc<Waiter>, deadline: Deadline) -> bool {
-    match hub() {
-        Ok(hub) => hub.block(waiter, deadline),
-        Err(_) => park_alone(waiter, deadline),
-    }
-}
-
-/// Blocks until the waiter is woken or the deadline has passed, in a process without descriptors for a hub. Returns
-/// whether it was woken.
-fn park_alone(waiter: &Waiter, deadline: Deadline) -> bool {
-    while !waiter.is_fired() && !deadline.has_passed() {
-        if waiter.begin_parking() {
-            waiter.park(deadline.remaining());
-        }
-    }
-    waiter.is_fired()
+    hub().is_ok_and(|hub| hub.block(waiter, deadline))
 }
 
 impl Hub {

@@ -305,7 +305,8 @@ impl Port {
     /// Takes the next packet; waits for it until the deadline.
     ///
     /// # Errors
-    /// `TIMED_OUT`; `CANCELED` if the port was closed during the wait; `BAD_HANDLE` if it was closed before.
+    /// `TIMED_OUT`; `CANCELED` if the port was closed during the wait; `BAD_HANDLE` if it was closed before;
+    /// `NO_RESOURCES` or `NO_MEMORY` if no thread could notice the packets of other processes.
     pub(crate) fn wait(&self, deadline: Deadline) -> Result<zx_port_packet_t> {
         let (mut polled, mut slept) = (false, false);
         loop {
@@ -325,6 +326,7 @@ impl Port {
                 if !polled {
                     None
                 } else {
+                    hub::prepare()?;
                     self.listen(&mut inner)?;
                     // Packets that came before the registration were not reported.
                     if let Some(packet) = self.take(&mut inner) {

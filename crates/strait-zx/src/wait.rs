@@ -106,6 +106,8 @@ pub(crate) fn wait_many(items: Out<'_, zx_wait_item_t>, deadline: Deadline) -> R
         tell(&pending);
         return Err(Status::TIMED_OUT);
     }
+    // A wait without objects sleeps, too.
+    hub::prepare()?;
     let waiter = Waiter::new();
     let mut ids = Vec::with_capacity(count);
     let mut failed = None;
