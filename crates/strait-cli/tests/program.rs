@@ -144,6 +144,23 @@ fn peers_are_measured_on_one_processor_and_a_dead_one_has_no_figure() {
     }
 }
 
+/// Shows that the results are kept if programs cannot be started, here for lack of `timeout`.
+#[test]
+fn peers_that_cannot_be_started_are_figures_without_runs() {
+    let directory = tempfile::tempdir().unwrap();
+    peer(directory.path(), "strait", "exit 1");
+    let file = directory.path().join("peers.json");
+    let words = ["bench", "peers", "--rows", "round-trip:64", "--repetitions", "1", "--forms", "default", "-o"];
+    let mut command = Command::new(env!("CARGO_BIN_EXE_strait"));
+    command.args(words).arg(&file).arg("--programs").arg(directory.path()).env("PATH", directory.path());
+    let output = command.stdin(Stdio::null()).output().unwrap();
+    assert_eq!(output.status.code(), Some(1));
+    let results: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).expect("JSON");
+    for figure in results["figures"].as_array().unwrap() {
+        assert!(figure["failed"][0].as_str().is_some_and(|why| why.contains("timeout")), "{figure}");
+    }
+}
+
 #[test]
 fn the_load_of_the_placement_busy_ends_with_the_program() {
     let directory = tempfile::tempdir().unwrap();
