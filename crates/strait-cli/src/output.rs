@@ -15,8 +15,8 @@ pub(crate) struct Output {
 
 #[derive(Debug)]
 enum Way {
-    /// The file is a device, a FIFO or another special file. It is open from the start, so a reader of a FIFO waits for
-    /// the text.
+    /// A device, a FIFO or another special file. The file is opened before the measurement, so the reader of a FIFO
+    /// does not find the end of the file before the text.
     Straight(File),
     /// The file at this path is replaced by a new file. The path contains no symbolic link.
     Replaced(PathBuf),
@@ -34,7 +34,7 @@ impl Output {
         let way = if file.metadata().doing(&opening)?.is_file() {
             let path = fs::canonicalize(name).doing(&opening)?;
             let new = new_beside(&path);
-            File::create(&new).and_then(|_| fs::remove_file(&new)).doing(&format!("making {}", new.display()))?;
+            make(&new).and_then(|_| fs::remove_file(&new)).doing(&format!("making {}", new.display()))?;
             Way::Replaced(path)
         } else {
             Way::Straight(file)
@@ -57,14 +57,20 @@ impl Output {
             Way::Straight(file) => file.write_all(text.as_bytes()),
             Way::Replaced(path) => {
                 let new = new_beside(path);
-                fs::write(&new, text).and_then(|()| fs::rename(&new, path)).inspect_err(|_| {
-                    // A failure means that there is no new file.
+                let mut file = make(&new).doing(&format!("making {}", new.display()))?;
+                file.write_all(text.as_bytes()).and_then(|()| fs::rename(&new, path)).inspect_err(|_| {
+                    // The new file is incomplete.
                     let _ = fs::remove_file(&new);
                 })
             }
         };
         written.doing(&format!("writing {}", self.name()))
     }
+}
+
+/// Makes the new file `path`. Fails if there is such a file or link: another user may have put it there.
+fn make(path: &Path) -> std::io::Result<File> {
+    OpenOptions::new().write(true).create_new(true).open(path)
 }
 
 /// Returns the path of the new file that replaces the file at `path`. The path differs from process to process.

@@ -76,10 +76,10 @@ impl Parse for Item {
     }
 }
 
-/// Sets what an attribute may say once.
+/// Stores `value` in `place`, if no earlier word of the attributes has filled the place.
 ///
 /// # Errors
-/// The text `twice`, at `span`, if it was said before.
+/// The text `twice`, at `span`, if the place was filled before.
 fn once<T>(place: &mut Option<T>, value: T, span: Span, twice: &str) -> Result<()> {
     match place.replace(value) {
         None => Ok(()),
@@ -150,11 +150,11 @@ impl Attributes {
                 return Err(Error::new(word.span(), format!("unknown word; here can be: {known}")));
             }
         };
-        once(found, span, span, "this word is there twice")
+        once(found, span, span, "this word is given twice: remove one")
     }
 
     fn set_strictness(&mut self, strictness: Strictness, span: Span) -> Result<()> {
-        once(&mut self.strictness, (strictness, span), span, "a type is strict or flexible, and says so once")
+        once(&mut self.strictness, (strictness, span), span, "give one of `strict` and `flexible`, once")
     }
 
     /// Returns the strictness, which unions, enums and bits must name.

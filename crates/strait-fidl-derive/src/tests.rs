@@ -313,7 +313,7 @@ fn an_attribute_says_nothing_twice() {
             A(u8),
         }
     ));
-    assert_eq!(strictness, "a type is strict or flexible, and says so once");
+    assert_eq!(strictness, "give one of `strict` and `flexible`, once");
     let masks = error(parse_quote!(
         #[fidl(bits, strict, mask = 1, mask = 2)]
         struct B(u8);
@@ -323,7 +323,7 @@ fn an_attribute_says_nothing_twice() {
         #[fidl(table, table)]
         struct T {}
     ));
-    assert_eq!(words, "this word is there twice");
+    assert_eq!(words, "this word is given twice: remove one");
 }
 
 #[test]

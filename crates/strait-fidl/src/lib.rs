@@ -66,9 +66,10 @@
 //! Decoding checks everything: padding, lengths, presence, nesting, UTF-8, and that all bytes and handles are used. An
 //! [`Error`] names the mistake, the byte, and the field; the handles of the message are closed, and the channel stays
 //! usable. Handles of a refused message, of an unknown field, and in a received value that is dropped are closed
-//! without blocking. The memory for a value is proportional to the bytes present, for any claimed lengths. Decoded
-//! values borrow from the bytes of a message, which are private or sealed memory; memory that the peer can still
-//! change cannot be decoded.
+//! without blocking, at the charge of the peer. Handles that a failed send puts back into a value, and those of
+//! messages read from a channel of `strait-zx`, belong to the program: closing them may block. The memory for a value
+//! is proportional to the bytes present, for any claimed lengths. Decoded values borrow from the bytes of a message,
+//! which are private or sealed memory; memory that the peer can still change cannot be decoded.
 //!
 //! # Sizes
 //! A message may have as many bytes as the channel takes (256 MiB), so the format's rule for values that are larger

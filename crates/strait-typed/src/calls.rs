@@ -253,7 +253,9 @@ fn encode_request<Q, C: Encode<Q>>(request: &Q, out: &mut Output<'_>) -> Result<
     let outbound = encode::<Q, C>(request, out).map_err(|error| CallError::Encode(encode_text(error)))?;
     match Hello::parse(out.bytes()) {
         // Dropping the handles puts them back into the request.
-        Some(_) => Err(CallError::Encode("its bytes are those of a request for the types".to_owned())),
+        Some(_) => Err(CallError::Encode(
+            "the bytes of this request are those by which a process asks for the types; send another value".to_owned(),
+        )),
         None => Ok(outbound.unwrap_or_default()),
     }
 }

@@ -254,10 +254,10 @@ impl fmt::Display for Refusal {
 }
 
 impl Error {
-    /// Returns whether the failed call has changed nothing and a later call may succeed: the call would have had to
-    /// wait, or something was lacking (descriptors, memory, room within a limit, the consent of the kernel). After such
-    /// an error a service keeps its channels, waits for a moment or frees something, and calls again. Of the errors
-    /// that docs/reference/errors.md marks with *passes*, those are left out that a change of the arguments mends.
+    /// Returns whether a service can go on after this error by calling again, after a moment or after it has freed
+    /// something: `true` for [`WouldBlock`](Self::WouldBlock), [`TimedOut`](Self::TimedOut),
+    /// [`Signalled`](Self::Signalled), [`NoDescriptors`](Self::NoDescriptors), [`NoMemory`](Self::NoMemory),
+    /// [`LimitReached`](Self::LimitReached) and [`System`](Self::System). The failed call has changed nothing then.
     ///
     /// ```
     /// use strait::{Channel, Error};
@@ -266,11 +266,12 @@ impl Error {
     /// assert!(nothing == Error::WouldBlock && nothing.is_temporary());
     /// drop(a);
     /// assert!(!b.recv().unwrap_err().is_temporary());
+    /// assert!(!Error::Interrupted.is_temporary());
     /// # Ok::<(), Error>(())
     /// ```
     #[must_use]
     pub fn is_temporary(self) -> bool {
-        self.passes() || matches!(self, Self::WouldBlock | Self::TimedOut | Self::Interrupted | Self::Signalled)
+        self.passes() || matches!(self, Self::WouldBlock | Self::TimedOut | Self::Signalled)
     }
 
     /// Returns whether, after the error, nothing has changed and a later call may succeed: a resource was lacking, a
