@@ -600,6 +600,70 @@ fn a_panic_takes_the_value_and_nothing_else_that_was_sent() {
     finish(actor);
 }
 
+/// Shows that a panic in a value's conversion leaves no member in a wait set, if an end with the value is sent or
+/// fused.
+#[test]
+fn a_panic_leaves_no_member_of_an_end_in_a_wait_set() {
+    let (actor, channel) = spawn("take");
+    let book = Arc::new(Book::default());
+    let set = WaitSet::new().unwrap();
+    let with_bad_value = || {
+        let (near, far) = Channel::pair().unwrap();
+        near.send_value(Thing::new(b"bad", &book).then(|| panic!("not to be turned into bytes")), DEADLINE).unwrap();
+        set.add(&far, 1, Interest::Readable, Mode::Level).unwrap();
+        (near, far)
+    };
+    let panics = |act: &mut dyn FnMut()| assert!(catch_unwind(AssertUnwindSafe(act)).is_err());
+    let (_near, mut far) = with_bad_value();
+    let mut end = Some(std::mem::replace(&mut far, Channel::pair().unwrap().0));
+    panics(&mut || drop(channel.send(Outgoing::new(b"an end").handle(end.take().unwrap()))));
+    assert!(set.is_empty());
+
+    let (ours, theirs) = Channel::pair().unwrap();
+    channel.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
+    let (_near, far) = with_bad_value();
+    let mut ends = Some((far, ours));
+    panics(&mut || {
+        let (one, other) = ends.take().unwrap();
+        drop(one.fuse(other, DEADLINE));
+    });
+    assert!(set.is_empty());
+    drop((channel, actor));
+}
+
+/// Shows that a wait set reports an end although code of the program, called by the library, has panicked while it kept
+/// the wait set from looking at the end.
+#[test]
+fn a_panic_in_a_call_keeps_no_event_from_a_wait_set() {
+    let book = Arc::new(Book::default());
+    let panics = |act: &mut dyn FnMut()| assert!(catch_unwind(AssertUnwindSafe(act)).is_err());
+    let (a, b) = Channel::pair().unwrap();
+    let (a, set) = (Arc::new(a), Arc::new(WaitSet::new().unwrap()));
+    let mut events = Vec::new();
+    set.add(&b, 1, Interest::Readable, Mode::OneShot).unwrap();
+    let (from, looked) = (a.clone(), set.clone());
+    let while_received = move || {
+        from.send(b"next").unwrap();
+        assert_eq!(looked.wait(&mut Vec::new(), Deadline::NOW), Ok(0));
+        panic!("not to be turned into bytes");
+    };
+    a.send_value(Thing::new(b"bad", &book).then(while_received), DEADLINE).unwrap();
+    panics(&mut || drop(b.recv_into(&mut [0; 10], DEADLINE)));
+    assert_eq!(set.wait(&mut events, DEADLINE), Ok(1));
+    assert_eq!(b.try_recv().unwrap().bytes(), b"next");
+
+    while b.try_send(b"no room is left").is_ok() {}
+    set.modify(&b, 2, Interest::Writable, Mode::OneShot).unwrap();
+    let mut messages = std::iter::from_fn(|| -> Option<&[u8]> {
+        while a.try_recv().is_ok() {}
+        assert_eq!(set.wait(&mut Vec::new(), Deadline::NOW), Ok(0));
+        panic!("there is no message");
+    });
+    panics(&mut || drop(b.send_many(&mut messages, DEADLINE)));
+    assert_eq!(set.wait(&mut events, DEADLINE), Ok(1));
+    assert!(events[0].key() == 2 && events[0].is_writable());
+}
+
 /// Shows that a panic in a value's destructor reaches the caller, and that the other values are dropped.
 #[test]
 fn a_destructor_that_panics_goes_on_in_the_call() {

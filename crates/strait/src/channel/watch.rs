@@ -178,7 +178,48 @@ fn is_over(link: &Link) -> bool {
 /// another lane during the last one. After the last round the poll fails with [`Error::WouldBlock`].
 const LANES: usize = 16;
 
+/// A lock of `end` that is marked as blocking. Dropping the value takes the mark back and notifies the wait set, also
+/// if code of the program panics meanwhile.
+pub(super) struct Blocking<'a, 'b, T> {
+    end: &'a End,
+    pub(super) guard: &'a mut Guard<'b, T>,
+}
+
+impl<T> Drop for Blocking<'_, '_, T> {
+    fn drop(&mut self) {
+        self.guard.unmark_blocking();
+        self.end.after_blocking();
+    }
+}
+
+/// The members of wait sets that were taken away from ends, because the ends are being sent or fused. Dropping the
+/// value puts the members back, also if code of the program panics meanwhile.
+pub(super) struct TakenMembers(Vec<(Arc<End>, Arc<dyn Watcher>)>);
+
+impl TakenMembers {
+    pub(super) fn of<'a>(ends: impl Iterator<Item = &'a Arc<End>>) -> Self {
+        Self(ends.filter_map(|end| Some((end.clone(), end.take_member()?))).collect())
+    }
+
+    /// Takes the members out of their wait sets for good, because the ends were sent or fused.
+    pub(super) fn take_out(mut self) {
+        self.0.drain(..).for_each(|(_, member)| member.take_out(true));
+    }
+}
+
+impl Drop for TakenMembers {
+    fn drop(&mut self) {
+        self.0.drain(..).for_each(|(end, member)| end.put_member_back(member));
+    }
+}
+
 impl End {
+    /// Marks the lock of `guard`, a lock of this end, as blocking until the returned value is dropped.
+    pub(super) fn mark_blocking<'a, 'b, T>(&'a self, guard: &'a mut Guard<'b, T>) -> Blocking<'a, 'b, T> {
+        guard.mark_blocking();
+        Blocking { end: self, guard }
+    }
+
     /// Makes this end a member of a wait set, as `member`.
     ///
     /// # Errors

@@ -865,13 +865,11 @@ impl End {
     /// may be too short for the bytes. The lock is held meanwhile, so no other thread receives.
     #[cold]
     fn convert_next(&self, rx: &mut Guard<'_, Rx>, mut unread: BacklogMessage) {
-        rx.mark_blocking();
+        let marked = self.mark_blocking(rx);
         if let Some(bytes) = unread.arrived.turn() {
             unread.payload = BacklogPayload::Bytes(bytes);
         }
-        rx.put_back(unread);
-        rx.unmark_blocking();
-        self.after_blocking();
+        marked.guard.put_back(unread);
     }
 
     pub(crate) fn is_readable(&self) -> bool {

@@ -371,8 +371,8 @@ impl End {
         let mut staged = 0;
         let mut unsent = Vec::new();
         // The iterator is code of the program, and may take long or use this channel.
-        tx.mark_blocking();
-        let mut batch = Batch { end: self, tx, pack: None, deadline };
+        let marked = self.mark_blocking(tx);
+        let mut batch = Batch { end: self, tx: &mut *marked.guard, pack: None, deadline };
         for Outgoing { parts, mut handles } in messages {
             if handles.is_empty() && batch.stage_packed(parts) {
                 staged += 1;
@@ -395,8 +395,7 @@ impl End {
         // All messages before the failed message are complete, and so are committed.
         let committed = batch.commit();
         drop(batch);
-        tx.unmark_blocking();
-        self.after_blocking();
+        drop(marked);
         let sent = staged - tx.uncommitted.0 as usize;
         outcome.and(committed).map(|()| sent).map_err(|error| {
             tx.discard();

@@ -19,7 +19,8 @@ use crate::channel::pool::{self, BlockRecord, Loan};
 use crate::channel::receiver::Rx;
 use crate::channel::sender::Tx;
 use crate::channel::views::values::turn_values;
-use crate::channel::{Channel, End, Watcher};
+use crate::channel::watch::TakenMembers;
+use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
@@ -63,12 +64,13 @@ impl End {
             Content::Sealed(_, len) => len,
         };
         handles.iter().filter_map(Handle::as_end).try_for_each(|end| end.born.check())?;
-        tx.mark_blocking();
+        let marked = self.mark_blocking(tx);
+        let tx = &mut *marked.guard;
         let mut backoff = PollBackoff::default();
         let mut moves = 0;
         // While an end is being sent, its wait set must not poll the end. The wait set must also have dropped the end
         // before a receiver adds the end to another wait set.
-        let members: Vec<_> = handles.iter().filter_map(take_member).collect();
+        let members = TakenMembers::of(handles.iter().filter_map(|handle| Some(&handle.channel()?.end)));
         let sent = loop {
             // Checked again each time this end has followed the other end, because the other end may turn out to be in
             // this process.
@@ -117,14 +119,9 @@ impl End {
                 sent => break sent,
             }
         };
-        for (end, member) in members {
-            match sent {
-                Ok(()) => member.take_out(true),
-                Err(_) => end.put_member_back(member),
-            }
+        if sent.is_ok() {
+            members.take_out();
         }
-        tx.unmark_blocking();
-        self.after_blocking();
         sent
     }
 
@@ -501,13 +498,6 @@ pub(super) fn table_memory(table: &[u8]) -> Result<OwnedFd, Error> {
     memory::write_at(&fd, table, 0)?;
     memory::seal_all(&fd)?;
     Ok(fd)
-}
-
-/// Takes away the wait-set membership of a handle's end (the handle itself, or a part of a data-pipe end). Returns the
-/// end and the member, or `None` if the handle has no end or the end is in no wait set.
-fn take_member(handle: &Handle) -> Option<(Arc<End>, Arc<dyn Watcher>)> {
-    let end = &handle.channel()?.end;
-    Some((end.clone(), end.take_member()?))
 }
 
 /// Cancels the transfer of an unsent end, and the transfers of the ends in its unreceived messages. All these ends stay

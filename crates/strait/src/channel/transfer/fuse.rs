@@ -43,6 +43,7 @@ use crate::channel::receiver::backlog::BacklogMessage;
 use crate::channel::sender::packets::is_lane_of;
 use crate::channel::sender::{Tx, local};
 use crate::channel::views::values::turn_values_of;
+use crate::channel::watch::TakenMembers;
 use crate::channel::{Channel, End};
 use crate::deadline::Deadline;
 use crate::deferred;
@@ -153,7 +154,7 @@ impl Channel {
 
 fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Error> {
     // A wait set must not poll an end that is being moved.
-    let members = [one, other].map(|end| (end, end.take_member()));
+    let members = TakenMembers::of([one, other].into_iter());
     let mut backoff = PollBackoff::default();
     let fused = loop {
         blocked_on::forget();
@@ -166,12 +167,8 @@ fn fuse(one: &Arc<End>, other: &Arc<End>, deadline: Deadline) -> Result<(), Erro
             fused => break fused,
         }
     };
-    for (end, member) in members {
-        match (member, &fused) {
-            (Some(member), Ok(())) => member.take_out(true),
-            (Some(member), Err(_)) => end.put_member_back(member),
-            (None, _) => {}
-        }
+    if fused.is_ok() {
+        members.take_out();
     }
     fused
 }
