@@ -8,7 +8,7 @@
 //! A hostile process with a handle of an event, with any rights, can set its signals and wake others for nothing. The
 //! page cannot shrink, and its content is a word without pointers. But such a process can block a thread that reads
 //! the bell: Linux lets one process at a time copy from a socket, even with `MSG_DONTWAIT`, and the hostile process may
-//! copy into a page of its own that never arrives.
+//! copy into a page of its own that never arrives. Or it sends a descriptor through the bell, whose close takes long.
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
