@@ -47,6 +47,15 @@ pub(crate) fn too_many_first(py: Python<'_>) -> PyErr {
     errors::named(py, "Malformed", format!("{MOST_FIRST} messages in a row have no object, but begin a typed channel"))
 }
 
+/// Where an object stands.
+#[derive(Clone, Copy, PartialEq)]
+enum Place {
+    Value,
+    /// The key of a dictionary or the member of a set. A MessagePack array is a tuple there. There are no dictionaries,
+    /// sets and arrays of numbers, which have no hash.
+    Key,
+}
+
 /// The extension types. The numbers are part of the protocol between programs.
 mod extension {
     /// A handle: its index in the message as a MessagePack integer.

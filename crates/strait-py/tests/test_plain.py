@@ -1,6 +1,7 @@
 """The codec `plain`: accepted values, refused values, and hostile bytes."""
 
 import datetime
+import io
 import math
 import os
 import pathlib
@@ -9,6 +10,7 @@ import random
 import socket
 import uuid
 
+import numpy
 import pytest
 
 import strait
@@ -76,6 +78,63 @@ def test_what_is_not_plain_is_refused_by_its_place(pair, value, place):
         one.send(value)
     assert isinstance(refused.value, strait.NotPlain) and place in str(refused.value)
     assert not other.poll()
+
+
+class Late(datetime.datetime):
+    """A date whose text is another date."""
+
+    def isoformat(self, *arguments):
+        return "2020-01-01T00:00:00"
+
+
+class Never(datetime.datetime):
+    """A date like `pandas.NaT`, whose text is no date."""
+
+    def isoformat(self, *arguments):
+        return "NaT"
+
+
+class Member(dict):
+    def __hash__(self):
+        return 1
+
+
+def within(value, depth):
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+ODD = [
+    {numpy.int64(3): "x"}, {numpy.uint64(2**63): 1}, {numpy.bool_(True): 1}, {numpy.float32(1.5): 1}, {numpy.float16(0.5)},
+    {numpy.int8(1), numpy.int64(2)}, {(1, (2, numpy.int64(3))): 4}, {numpy.longdouble(1): 1}, {numpy.complex64(1): 1},
+    {numpy.datetime64("2026-01-01"): 1}, {numpy.timedelta64(1, "ns"): 1}, {numpy.str_("a"): numpy.bytes_(b"b")},
+    set(numpy.arange(3)), {frozenset({1}): 2}, {frozenset({1})}, {(1, frozenset()): 1}, {Member(): 1}, {Member()},
+    numpy.complex64(1), numpy.complex128(1), numpy.longdouble(1), numpy.datetime64("2026-01-01"), numpy.timedelta64(3, "s"),
+    numpy.void(b"abc"), numpy.zeros(1, [("a", "i4")])[0], numpy.float16(1), numpy.int64(7), io.BytesIO(b"x"), io.StringIO("x"),
+    Late(2026, 1, 1), Never(2026, 1, 1), *[within(numpy.zeros(2), depth) for depth in (62, 63, 64, 65)],
+    *[within(numpy.int64(2), depth) for depth in (63, 64)], *[within({1}, depth) for depth in (63, 64, 65)],
+    *[within({(1, 2): {1}}, depth) for depth in (61, 62, 63, 64)], within(2**70, 65),
+]
+
+
+@pytest.mark.parametrize("value", ODD, ids=lambda value: f"{type(value).__name__} {value!r}"[:40])
+def test_odd_values_arrive_equal_or_are_refused(value):
+    try:
+        data = strait.dumps(value)
+    except strait.NotPlain:
+        return
+    received = strait.loads(data)
+    for _ in range(65):
+        if type(value) is list:
+            (value,), (received,) = value, received
+    assert numpy.array_equal(received, value)
+
+
+@pytest.mark.parametrize("value", [{numpy.int64(3): "x"}, set(numpy.arange(3)), {(1, numpy.float32(1.5)): numpy.bool_(True)}], ids=repr)
+def test_numbers_of_numpy_are_keys(value):
+    received = strait.loads(strait.dumps(value))
+    assert received == value and {type(key) for key in received} <= {int, tuple}
 
 
 def nested(depth):

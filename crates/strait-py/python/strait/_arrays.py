@@ -234,6 +234,10 @@ def parts(value: Any, by_region: bool, taken: int, room: int = sys.maxsize) -> P
     numpy = sys.modules.get("numpy")
     if numpy is not None and isinstance(value, numpy.ndarray):
         return _obstacle(numpy, value) or _of_array(value, by_region, copied)
+    if numpy is not None and isinstance(value, numpy.generic):
+        # A number, a time or the like travels as an array without dimensions.
+        array = numpy.asarray(value)
+        return _obstacle(numpy, array) or _of_array(array, by_region, copied)
     torch = sys.modules.get("torch")
     if torch is not None and isinstance(value, torch.Tensor):
         return _of_tensor(torch, value, by_region, copied)
@@ -243,6 +247,17 @@ def parts(value: Any, by_region: bool, taken: int, room: int = sys.maxsize) -> P
     if hasattr(value, "__dlpack__"):
         return _of_dlpack(value, by_region, copied)
     return _of_buffer(value, by_region)
+
+
+def number(value: Any) -> bool | int | float | None:
+    """Returns the plain number of a number of NumPy; `None` for any other object."""
+    numpy = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, (numpy.integer, numpy.floating, numpy.bool_)):
+        return None
+    if isinstance(value, numpy.timedelta64):
+        return None
+    plain = value.item()
+    return plain if isinstance(plain, (int, float)) else None
 
 
 def _of_array(array: Any, by_region: bool, copied: int, dtype: str = "", origin: str = "") -> Parts:

@@ -9,7 +9,7 @@ use strait::Handle;
 
 use super::keys::{Insertions, Pairs};
 use super::source::{Source, Span};
-use super::{MAX_CONTAINERS, MAX_DEPTH, array, extension};
+use super::{MAX_CONTAINERS, MAX_DEPTH, Place, array, extension};
 use crate::buffers;
 use crate::memory::Memory;
 use crate::{errors, handles};
@@ -43,14 +43,6 @@ impl Default for Mode {
     fn default() -> Self {
         Self { trust: false, writable: true }
     }
-}
-
-/// Where an object is to stand.
-#[derive(Clone, Copy, PartialEq)]
-enum Place {
-    Value,
-    /// The key of a dictionary or the member of a set, which cannot be a list: an array becomes a tuple there.
-    Key,
 }
 
 struct Decoder<'py, 'a, 'v> {

@@ -9,7 +9,7 @@ use pyo3::types::{
 };
 use rmp::encode as write;
 
-use super::{MAX_CONTAINERS, MAX_DEPTH, extension};
+use super::{MAX_CONTAINERS, MAX_DEPTH, Place, extension};
 use crate::handles::Carrier;
 use crate::region::Region;
 use crate::{buffers, errors};
@@ -30,7 +30,7 @@ pub(crate) fn encode(object: &Bound<'_, PyAny>, regions: usize, limit: usize) ->
         nested: false,
         containers: 0,
     };
-    match encoder.value(object, 0) {
+    match encoder.value(object, 0, Place::Value) {
         Ok(()) => {
             let Encoder { bytes, carriers, copied, apart, .. } = encoder;
             Ok(Encoded { bytes, apart, carriers, copied })
@@ -154,7 +154,7 @@ struct Encoder {
 }
 
 impl Encoder {
-    fn value(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> Result<(), Failed> {
+    fn value(&mut self, object: &Bound<'_, PyAny>, depth: usize, place: Place) -> Result<(), Failed> {
         if object.is_none() {
             self.write(write::write_nil)
         } else if let Ok(value) = object.cast::<PyBool>() {
@@ -170,21 +170,23 @@ impl Encoder {
         } else if object.is_instance_of::<PyByteArray>() || object.is_instance_of::<PyMemoryView>() {
             self.buffer(object)
         } else if depth > MAX_DEPTH {
-            Err(Failed::because(format!("nested more than {MAX_DEPTH} deep")))
+            Err(too_deep())
         } else {
-            self.container(object, depth)
+            self.container(object, depth, place)
         }
     }
 
-    fn container(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> Result<(), Failed> {
+    fn container(&mut self, object: &Bound<'_, PyAny>, depth: usize, place: Place) -> Result<(), Failed> {
         if object.is_instance_of::<PyList>() || object.is_instance_of::<PyTuple>() {
-            self.items(object, depth)
+            self.items(object, depth, place)
         } else if let Ok(value) = object.cast::<PyDict>() {
+            no_key(place, "a dictionary")?;
             self.dictionary(value, depth)
         } else if object.is_instance_of::<PySet>() || object.is_instance_of::<PyFrozenSet>() {
+            no_key(place, "a set")?;
             self.set(object, depth)
         } else {
-            self.other(object)
+            self.other(object, depth, place)
         }
     }
 
@@ -240,14 +242,14 @@ impl Encoder {
         self.binary(copy.cast::<PyBytes>().map_err(PyErr::from)?.as_bytes())
     }
 
-    fn items(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> Result<(), Failed> {
+    fn items(&mut self, object: &Bound<'_, PyAny>, depth: usize, place: Place) -> Result<(), Failed> {
         self.count(1)?;
         // A copy: code of the program may run meanwhile and change the list.
         let items: Vec<_> = object.try_iter()?.collect::<PyResult<_>>()?;
         let count = length(items.len())?;
         self.write(|bytes| write::write_array_len(bytes, count))?;
         for (index, item) in items.iter().enumerate() {
-            self.value(item, depth + 1).map_err(|failed| failed.within(|| format!("[{index}]")))?;
+            self.value(item, depth + 1, place).map_err(|failed| failed.within(|| format!("[{index}]")))?;
         }
         Ok(())
     }
@@ -259,8 +261,9 @@ impl Encoder {
         self.write(|bytes| write::write_map_len(bytes, count))?;
         for (key, item) in items {
             let step = || key.repr().map_or_else(|_| "[?]".to_owned(), |text| format!("[{text}]"));
-            self.value(&key, depth + 1).map_err(|failed| failed.within(|| format!("{} (the key)", step())))?;
-            self.value(&item, depth + 1).map_err(|failed| failed.within(step))?;
+            let failed = |failed: Failed| failed.within(|| format!("{} (the key)", step()));
+            self.value(&key, depth + 1, Place::Key).map_err(failed)?;
+            self.value(&item, depth + 1, Place::Value).map_err(|failed| failed.within(step))?;
         }
         Ok(())
     }
@@ -268,7 +271,7 @@ impl Encoder {
     fn set(&mut self, object: &Bound<'_, PyAny>, depth: usize) -> Result<(), Failed> {
         let outer = std::mem::take(&mut self.bytes);
         let was_nested = std::mem::replace(&mut self.nested, true);
-        let encoded = self.items(object, depth);
+        let encoded = self.items(object, depth, Place::Key);
         let members = std::mem::replace(&mut self.bytes, outer);
         self.nested = was_nested;
         encoded?;
@@ -283,23 +286,33 @@ impl Encoder {
         Ok(())
     }
 
-    fn other(&mut self, object: &Bound<'_, PyAny>) -> Result<(), Failed> {
+    fn other(&mut self, object: &Bound<'_, PyAny>, depth: usize, place: Place) -> Result<(), Failed> {
         let py = object.py();
         let registered = py.import("strait._registered")?.call_method1("dumped", (object,))?;
         if !registered.is_none() {
             let (code, payload): (i8, Bound<'_, PyAny>) = registered.extract()?;
             return self.extension_of(code, &payload);
         }
-        if self.array(object)? {
+        if place == Place::Key {
+            let number = py.import("strait._arrays")?.call_method1("number", (object,))?;
+            if !number.is_none() {
+                return self.value(&number, depth, place);
+            }
+        }
+        if self.array(object, depth, place)? {
             return Ok(());
         }
         let is = |module: &str, class: &str| object.is_instance(&py.import(module)?.getattr(class)?);
-        if let Some(carrier) = Carrier::of(object)? {
-            return self.handle(carrier);
+        match Carrier::of(object) {
+            Ok(Some(carrier)) => return self.handle(carrier),
+            Ok(None) => {}
+            Err(error) if error.is_instance(py, &py.import("io")?.getattr("UnsupportedOperation")?) => {
+                return Err(Failed::because(format!("{}: a file without a descriptor", object.get_type())));
+            }
+            Err(error) => return Err(error.into()),
         }
         if is("datetime", "datetime")? {
-            let text: String = object.call_method0("isoformat")?.extract()?;
-            return self.extension(extension::DATETIME, text.as_bytes());
+            return self.datetime(object);
         }
         if is("uuid", "UUID")? {
             return self.extension_of(extension::UUID, &object.getattr("bytes")?);
@@ -316,6 +329,29 @@ impl Encoder {
             return self.buffer(object);
         }
         Err(Failed::because(object.get_type().to_string()))
+    }
+
+    fn datetime(&mut self, object: &Bound<'_, PyAny>) -> Result<(), Failed> {
+        let class = object.py().import("datetime")?.getattr("datetime")?;
+        let text = object.call_method0("isoformat")?;
+        // An object of a subclass can have another text, or a part that the text or `datetime` does not have.
+        if !object.get_type().is(&class) {
+            let naive = PyDict::new(object.py());
+            naive.set_item("tzinfo", object.py().None())?;
+            let parsed = class.call_method1("fromisoformat", (&text,)).ok();
+            let is_equal = match parsed {
+                None => false,
+                Some(parsed) => {
+                    let parsed = parsed.call_method("replace", (), Some(&naive))?;
+                    parsed.eq(object.call_method("replace", (), Some(&naive))?)?
+                }
+            };
+            if !is_equal {
+                return Err(Failed::because(format!("{}, which is not equal to any datetime", object.get_type())));
+            }
+        }
+        let text: String = text.extract()?;
+        self.extension(extension::DATETIME, text.as_bytes())
     }
 
     fn extension_of(&mut self, code: i8, payload: &Bound<'_, PyAny>) -> Result<(), Failed> {
@@ -338,7 +374,7 @@ impl Encoder {
     }
 
     /// Appends an array. Returns `false`, and appends nothing, if the object is no array.
-    fn array(&mut self, object: &Bound<'_, PyAny>) -> Result<bool, Failed> {
+    fn array(&mut self, object: &Bound<'_, PyAny>, depth: usize, place: Place) -> Result<bool, Failed> {
         let taken = self.bytes.len() + self.total;
         let room = self.limit.saturating_sub(taken);
         let module = object.py().import("strait._arrays")?;
@@ -348,6 +384,11 @@ impl Encoder {
         }
         if let Ok(why) = parts.cast::<PyString>() {
             return Err(Failed::because(why.to_string()));
+        }
+        no_key(place, "an array")?;
+        // The parts of an array include its shape, which is a list.
+        if depth + 1 > MAX_DEPTH {
+            return Err(too_deep());
         }
         let many = parts.get_item(3)?;
         if !many.is_instance_of::<Region>() && many.len()? > usize::from(u16::MAX) {
@@ -427,6 +468,20 @@ impl Encoder {
             Err(_) => self.binary_of(&data)?,
         }
         if origin.is_empty() { Ok(()) } else { self.write(|bytes| write::write_str(bytes, &origin)) }
+    }
+}
+
+fn too_deep() -> Failed {
+    Failed::because(format!("nested more than {MAX_DEPTH} deep"))
+}
+
+/// Fails for an object that would be a key and has no hash at the receiver.
+fn no_key(place: Place, object: &str) -> Result<(), Failed> {
+    match place {
+        Place::Value => Ok(()),
+        Place::Key => {
+            Err(Failed::because(format!("{object} is no key of a dictionary and no member of a set at the receiver")))
+        }
     }
 }
 
