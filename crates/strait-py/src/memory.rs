@@ -122,10 +122,12 @@ impl Memory {
 impl Memory {
     #[new]
     #[pyo3(signature = (size, *, huge_pages=false))]
-    fn new(py: Python<'_>, size: usize, huge_pages: bool) -> PyResult<Self> {
+    fn new(py: Python<'_>, size: usize, huge_pages: bool) -> PyResult<Bound<'_, Self>> {
         let options = RegionOptions::new().huge_pages(huge_pages);
         let writer = py.detach(|| options.writer(size)).map_err(|error| errors::raise_region(py, &error))?;
-        Ok(Self::filling(writer))
+        let memory = Bound::new(py, Self::filling(writer))?;
+        py.import("strait._arrays")?.call_method1("copy_at_fork", (&memory,))?;
+        Ok(memory)
     }
 
     /// Returns the region of the memory, and the place of the memory's first byte there. Returns `None` for private

@@ -230,6 +230,25 @@ def test_a_forked_child_has_a_copy_of_memory_that_was_not_sent(pair):
         os.close(descriptor)
 
 
+def test_a_forked_child_has_a_copy_of_memory_without_an_array(python):
+    program = """
+import os, strait
+memory = strait.Memory(1 << 20)
+view = memoryview(memory)
+view[5] = 7
+child = os.fork()
+if child == 0:
+    code = view[5] - 7
+    view[6] = 8
+    os._exit(code)
+assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+assert view[6] == 0
+"""
+    process = python(program, stderr=subprocess.PIPE, text=True)
+    _, errors = process.communicate(timeout=LONG)
+    assert process.returncode == 0, errors
+
+
 def packed(dtype="<i4", shape=(2,), order="C", data=bytes(8), more=b""):
     parts = strait.dumps([dtype, list(shape) if isinstance(shape, tuple) else shape, order, data]) + more
     return strait.dumps(strait.Unknown(2, parts))

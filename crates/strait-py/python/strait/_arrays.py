@@ -52,9 +52,17 @@ _FORMATS = {
 _filling: weakref.WeakValueDictionary[int, Memory] = weakref.WeakValueDictionary()
 """The memory of arrays of `empty`, by its address. It is found so in an array, a tensor or a buffer of any library."""
 
+_at_fork: weakref.WeakSet[Memory] = weakref.WeakSet()
+"""All memory that a child of `fork` does not inherit: unsealed memory, and memory that was unsealed once."""
+
+
+def copy_at_fork(memory: Memory) -> None:
+    """Has each child of `fork` make a copy of unsealed memory, as `Memory(size)` makes it."""
+    _at_fork.add(memory)
+
 
 def _copy_in_child() -> None:
-    for memory in list(_filling.values()):
+    for memory in list(_at_fork):
         memory.copy_in_child()
 
 
