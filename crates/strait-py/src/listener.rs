@@ -6,6 +6,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyException, PyValueError};
+use pyo3::gc::{PyTraverseError, PyVisit};
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use strait::{Channel, Deadline, Error};
@@ -280,6 +281,19 @@ impl Listener {
             Err(error) if errors::is(py, &error, "Closed") => Ok(None),
             accepted => accepted.map(Some),
         }
+    }
+
+    fn __traverse__(&self, visit: PyVisit<'_>) -> Result<(), PyTraverseError> {
+        // While another thread uses the policy, the listener is no garbage.
+        match self.policy.function.try_lock() {
+            Ok(function) => function.as_ref().map_or(Ok(()), |function| visit.call(function)),
+            Err(_) => Ok(()),
+        }
+    }
+
+    fn __clear__(&self) {
+        let function = lock(&self.policy.function).take();
+        drop(function);
     }
 
     fn __repr__(&self) -> String {

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import threading
 import time
+import weakref
 
 import pytest
 
@@ -383,6 +384,26 @@ def test_a_policy_decides(directory, monkeypatch):
         assert accepted[0].recv(timeout=LONG) == 1
         assert asked == [os.getpid()] * 3 and listener.last_accepted.pid == os.getpid()
     assert raised == ["the policy is broken"]
+
+
+def test_a_listener_whose_policy_refers_to_the_listener_is_collected(directory):
+    class Server:
+        def __init__(self):
+            self.listener = strait.Listener("collected", directory=directory, policy=self.allows)
+
+        def allows(self, peer):
+            return peer.uid == os.getuid()
+
+    server = Server()
+    path, reference = server.listener.path, weakref.ref(server)
+    assert os.path.exists(path)
+    gc.collect()
+    accepting = thread(server.listener.accept)
+    strait.connect("collected", directory=directory, timeout=LONG).close()
+    accepting.join(LONG)
+    del server, accepting
+    gc.collect()
+    assert reference() is None and not os.path.exists(path)
 
 
 def test_a_signal_handler_ends_a_policy_and_the_accept(directory, python):
