@@ -1,6 +1,6 @@
 //! Functions for making connections.
 
-use std::os::fd::AsRawFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::path::PathBuf;
 use std::sync::Mutex;
 use std::time::Instant;
@@ -8,6 +8,7 @@ use std::time::Instant;
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 use strait::meet::{self, Connector, MeetError};
+use strait::wait::{Fd, Interest, Mode, WaitSet};
 use strait::{Channel, Deadline, Error};
 
 use crate::connection::Connection;
@@ -73,8 +74,8 @@ pub(crate) fn parent(py: Python<'_>, options: Option<&Bound<'_, PyDict>>) -> PyR
     Ok(Connection::with(channel, settings))
 }
 
-/// Connects to the inviting listener. Reads the invitation, one line, from the standard input. A process can call this
-/// function once.
+/// Connects to the inviting listener. Reads the invitation, one line, from the standard input. The line can be read
+/// once. A call that raises an exception of a signal handler has read nothing.
 #[pyfunction]
 #[pyo3(signature = (*, timeout=None, **options))]
 pub(crate) fn invited(
@@ -83,10 +84,29 @@ pub(crate) fn invited(
     options: Option<&Bound<'_, PyDict>>,
 ) -> PyResult<Connection> {
     let (options, settings) = options::all(options)?;
-    let deadline = Timeout::of(timeout)?.whole();
+    let timeout = Timeout::of(timeout)?;
+    wait_for_stdin(py, timeout)?;
+    let deadline = timeout.whole();
     // A signal ends no wait here: the line can be read only once.
     let channel = py.detach(|| options.invited(deadline)).map_err(|error| errors::raise_meeting(py, &error))?;
     Ok(Connection::with(channel, settings))
+}
+
+/// Waits until there is something to read on the standard input, or until the timeout. Each error is found again by the
+/// read; a file, which no wait set takes, can be read at once.
+fn wait_for_stdin(py: Python<'_>, timeout: Timeout) -> PyResult<()> {
+    let watched = std::io::stdin().as_fd().try_clone_to_owned().map(|stdin| {
+        let (set, fd) = (WaitSet::new()?, Fd::new(stdin)?);
+        set.add(&fd, 0, Interest::Readable, Mode::Level)?;
+        Ok::<_, Error>((set, fd))
+    });
+    let Ok(Ok((set, _fd))) = watched else { return Ok(()) };
+    let mut events = Vec::with_capacity(1);
+    let waited = waiting::wait(py, timeout, |deadline| match set.wait(&mut events, deadline)? {
+        0 => Err(if deadline == Deadline::NOW { Error::WouldBlock } else { Error::TimedOut }),
+        _ => Ok(()),
+    });
+    waited.map(drop)
 }
 
 /// The inheritance by which a new process gets the other end of a connection.

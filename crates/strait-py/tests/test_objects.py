@@ -668,6 +668,7 @@ WAITS = {
     "call": "one, other = strait.pair(); strait.Caller(one).call(1)",
     "request": "one, other = strait.pair(); strait.Caller(one).next_request()",
     "invitation": "server = strait.Listener('x', directory=sys.argv[1]); server.invite(60).accept()",
+    "invited": "strait.invited()",
     "mp.accept": "from strait import mp; mp.Listener().accept()",
     "mp.recv": "from strait import mp; a, b = mp.Pipe(); a.recv()",
     "executor": "e = strait.Executor(1); e.submit(time.sleep, 30).result()",
@@ -688,7 +689,8 @@ def test_4_ctrl_c_ends_each_wait(wait, directory):
         "if __name__ == '__main__':\n"
         "    main()\n"
     )
-    process = subprocess.Popen([sys.executable, "-c", program, str(directory)], stdout=subprocess.PIPE, text=True)
+    command = [sys.executable, "-c", program, str(directory)]
+    process = subprocess.Popen(command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
     with process:
         assert process.stdout.readline() == "ready\n"
         time.sleep(0.5)
