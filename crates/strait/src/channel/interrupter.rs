@@ -151,7 +151,7 @@ impl End {
         self.interruption().and_nudges()
     }
 
-    fn interrupts(&self) -> Option<&Interrupts> {
+    pub(in crate::channel) fn interrupts(&self) -> Option<&Interrupts> {
         Some(self.counts.cold.get()?.interrupts.get()?)
     }
 }

@@ -367,8 +367,13 @@ impl Channel {
         let send = || {
             let directory = Arc::<LaneDirectory>::default();
             let known = (request.name, request.features);
-            let link = Link::known(socket.into_fd(), peer, known, options.peer_memory, directory)?;
-            link.send_handshake(name)?;
+            let link = Link::known(socket.into_fd(), peer, known, options.peer_memory, directory);
+            let greeted = link.and_then(|link| link.send_handshake(name).map(|()| link));
+            let link = greeted.inspect_err(|_| {
+                if let Place::Reused(lane) = &place {
+                    lane.unmake();
+                }
+            })?;
             match place {
                 Place::Reused(lane) => reuse::accept(&link, lane, options),
                 Place::First(ring) => {

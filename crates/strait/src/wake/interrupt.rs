@@ -94,6 +94,11 @@ impl Interrupts {
         self.wake(Direction::Sending, &self.ended);
     }
 
+    /// Returns whether [`Interrupts::end`] was called.
+    pub(crate) fn has_ended(&self) -> bool {
+        self.ended().is_some()
+    }
+
     /// Returns the error of [`Interrupts::end`]; `None` if that function was not called.
     fn ended(&self) -> Option<Error> {
         if self.ended.load(Ordering::SeqCst) == 0 { None } else { self.error.get().copied() }

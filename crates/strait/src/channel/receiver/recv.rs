@@ -18,6 +18,7 @@ use crate::error::Error;
 use crate::lane::mailbox::mailbox;
 use crate::os;
 use crate::ring::{Memory, ONE_CELL, Popped, Record, RecordKind};
+use crate::wake::interrupt::Interrupts;
 use crate::wake::lock::Guard;
 
 /// The error of [`Channel::put_back`], with the messages, which are unchanged.
@@ -495,6 +496,12 @@ impl End {
         if error.passes() {
             let now = os::coarse_time().as_millis() as u64;
             self.counts.cold().stumbled.store(now, Ordering::Relaxed);
+        }
+        if let Error::BadPeer(_) = error
+            && self.interrupts().is_some_and(Interrupts::has_ended)
+        {
+            // Another thread has broken off this end, while this thread held the lock of the receiving direction.
+            self.break_off(*error);
         }
         deferred::run();
     }

@@ -174,7 +174,7 @@ impl End {
             // Another thread has broken off this end.
             Err(error @ Error::BadPeer(_)) if !lane.is_down() => {
                 self.retract(tx);
-                return Err(self.break_off_tx(tx, error));
+                return Err(self.break_off_while_sending(tx, error));
             }
             waited => waited?,
         }

@@ -597,7 +597,7 @@ impl End {
         tx.lane.current_link().probe_for_less();
         for _ in 0..MOST_LANES {
             match (tx.ended(), tx.producer.ended()) {
-                (Some(error), _) => return error == Error::PeerClosed,
+                (Some(error), _) => return error == Error::PeerClosed || tx.lane.is_down(),
                 (None, Some(Ended(Some(RecordKind::Frozen)))) => {
                     // A temporary error says nothing about the other end: this process could not follow it now.
                     if let Err(error) = self.follow_frozen(&mut tx) {

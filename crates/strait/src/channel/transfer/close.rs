@@ -284,9 +284,9 @@ impl End {
     }
 
     /// Ends this end with `error`, because the peer broke the protocol or a rule of the program. Drops the unreceived
-    /// messages; for the other end the call is a close. If another thread holds the lock of a direction, the present
-    /// wait of that thread fails, if the thread waits for an end of this process; later waits in that direction fail in
-    /// any case. Returns the error with which the sending direction has ended: an earlier error if the direction had
+    /// messages; for the other end the call is a close. If another thread waits with the lock of a direction for an end
+    /// of this process, its wait fails, and then that thread ends the direction. If a thread holds a view or a
+    /// reservation, the direction ends at the next wait. Returns the error with which the sending direction has ended: an earlier error if the direction had
     /// ended before, otherwise `error`.
     pub(crate) fn break_off(&self, error: Error) -> Error {
         let mut work = Work::new(CLOSE_LIMIT);
@@ -297,11 +297,8 @@ impl End {
         }
         let ended = match (tx, rx) {
             (Ok(mut tx), Ok(mut rx)) => {
-                rx.end_with(error);
                 let ended = self.break_off_tx(&mut tx, error);
-                // The drop of the end closes what this attempt leaves open.
-                ends = self.close_rx(&mut tx, &mut rx, &mut work).0;
-                rx.end_with(error);
+                ends = self.break_off_rx(&mut tx, &mut rx, error, &mut work);
                 ended
             }
             (Ok(mut tx), Err(_)) => self.break_off_tx(&mut tx, error),
@@ -310,6 +307,30 @@ impl End {
         deferred::postponed(|| close_ends(ends.into_iter().filter_map(Handle::into_end).collect(), work.in_all));
         self.after_blocking();
         ended
+    }
+
+    /// Ends this end with `error` as [`break_off`](Self::break_off) does, for a sender with the lock `tx` whose wait has
+    /// failed because another thread has broken off this end. If yet another thread holds the lock of the receiving
+    /// direction, that thread ends the direction.
+    #[cold]
+    pub(in crate::channel) fn break_off_while_sending(&self, tx: &mut Guard<'_, Tx>, error: Error) -> Error {
+        let ended = self.break_off_tx(tx, error);
+        if let Ok(mut rx) = self.rx.lock(Deadline::NOW) {
+            let mut work = Work::new(CLOSE_LIMIT);
+            let ends = self.break_off_rx(tx, &mut rx, error, &mut work);
+            let ends = ends.into_iter().filter_map(Handle::into_end).collect();
+            deferred::run_later(move || close_ends(ends, work.in_all));
+        }
+        ended
+    }
+
+    /// Closes the receiving direction, which ends with `error`, and drops the unreceived messages. Returns the ends in
+    /// these messages. The drop of this end closes what the call leaves open.
+    fn break_off_rx(&self, tx: &mut Tx, rx: &mut Rx, error: Error, work: &mut Work) -> Vec<Handle> {
+        rx.end_with(error);
+        let ends = self.close_rx(tx, rx, work).0;
+        rx.end_with(error);
+        ends
     }
 
     /// Closes the sending direction, which ends with `error`. Returns the error with which the direction has ended: an
