@@ -36,6 +36,7 @@ fn child() {
         ("waits beside admitted", waits_beside_admitted),
         ("intruder", intruder),
         ("activated", activated),
+        ("takes parent without descriptors", takes_parent_without_descriptors),
         ("squatter", squatter),
         ("crowd", crowd),
         ("accepts", accepts),
@@ -1119,12 +1120,45 @@ fn without_an_invitation_there_is_none() {
 /// Plays a service that a service manager starts when a process connects.
 fn activated(name: &str) {
     let activate = |name: Option<&str>| Listener::builder().activated(name);
+    let own = (!name.is_empty()).then_some(name);
+    for free in 0..3 {
+        let lacking = with_free_descriptors(free, || activate(own)).err().map(Error::from);
+        assert_eq!(lacking, Some(Error::NoDescriptors), "with {free} free descriptors");
+    }
     assert_eq!(activate(Some("other")).err().map(Error::from), Some(Error::NotActivated));
-    let listener = activate((!name.is_empty()).then_some(name)).unwrap();
+    let listener = activate(own).unwrap();
     assert_eq!(activate(None).err().map(Error::from), Some(Error::NotActivated), "the listening socket was used twice");
     echo(&listener.accept(DEADLINE).unwrap());
 }
 
+/// Runs `act` while this process may open only `free` more descriptors.
+fn with_free_descriptors<T>(free: u64, act: impl FnOnce() -> T) -> T {
+    use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+    let plenty = getrlimit(Resource::Nofile);
+    let lowest = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+    setrlimit(Resource::Nofile, Rlimit { current: Some(lowest + free), ..plenty }).unwrap();
+    let result = act();
+    setrlimit(Resource::Nofile, plenty).unwrap();
+    result
+}
+
+fn takes_parent_without_descriptors(_: &str) {
+    let lacking = with_free_descriptors(0, strait::from_parent).unwrap_err();
+    assert_eq!(lacking.error, Error::NoDescriptors);
+    strait::from_parent().unwrap().send(b"taken").unwrap();
+    assert_eq!(strait::from_parent().unwrap_err().error, Error::ParentTaken);
+}
+
+/// Shows that a process without free descriptors does not lose the channel to its parent: it can take the channel once
+/// it has a descriptor.
+#[test]
+fn a_channel_to_the_parent_that_cannot_be_taken_is_not_lost() {
+    let (actor, channel) = common::spawn("takes parent without descriptors");
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"taken");
+    finish(actor);
+}
+
+/// Shows that a service takes the socket of its service manager once, also after attempts without free descriptors.
 #[test]
 fn a_service_manager_hands_over_its_socket() {
     use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with};

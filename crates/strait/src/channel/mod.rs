@@ -275,16 +275,23 @@ impl Options {
     /// # Errors
     /// As [`Channel::over`].
     pub fn over(&self, socket: OwnedFd) -> Result<Channel, Error> {
+        self.over_taken(|| Ok(socket))
+    }
+
+    /// Creates a channel as [`over`](Self::over) does, over the socket that `take` returns. Calls `take` when the call
+    /// has the descriptors and the memory that it needs. So if these are lacking, the socket is not taken.
+    pub(crate) fn over_taken(&self, take: impl FnOnce() -> Result<OwnedFd, Error>) -> Result<Channel, Error> {
         fork::arm()?;
+        let (name, ring) = (peers::own_name()?, FirstRing::new(self)?);
+        let socket = take()?;
         if let Some(other) = socket::other_than_seqpacket(&socket)? {
             return Err(Error::NotASocket(other));
         }
         socket::close_on_exec(&socket)?;
-        let name = peers::own_name()?;
         let link = Link::over(socket, self.peer_memory, Arc::<LaneDirectory>::default())?;
         match link.send_handshake(name) {
             // The peer may have sent something before it closed the socket.
-            Ok(()) | Err(Error::PeerClosed) => Channel::first(link, self),
+            Ok(()) | Err(Error::PeerClosed) => Channel::first(link, ring, self),
             Err(error) => Err(error),
         }
     }
@@ -329,7 +336,7 @@ impl Channel {
         }
         let Some(words) = link.lane_elsewhere() else {
             terms.into_iter().for_each(|terms| link.was_connected(number, terms));
-            return Self::first(link, options);
+            return Self::first(link, FirstRing::new(options)?, options);
         };
         let is_there = |reused: &InUse| reused.process().is_some() && reused.process() == link.process();
         match reused.filter(|(reused, _)| is_there(reused)) {
@@ -379,7 +386,7 @@ impl Channel {
                 Place::First(ring) => {
                     link.send_first(&Packet::Accept { lane: None }, Attachments::NOTHING)?;
                     terms.into_iter().for_each(|terms| link.was_connected(request.link, terms));
-                    Self::first_with(link, ring, options)
+                    Self::first(link, ring, options)
                 }
             }
         };
@@ -391,13 +398,8 @@ impl Channel {
     }
 
     /// Creates the first channel of a link, after this process has sent its handshake over the link. Sends the open
-    /// packet, with the memory of the first ring, to the peer.
-    fn first(link: InUse, options: &Options) -> Result<Self, Error> {
-        Self::first_with(link, FirstRing::new(options)?, options)
-    }
-
-    /// Creates the first channel of a link as [`Channel::first`] does, with the ring `ring`.
-    fn first_with(link: InUse, ring: FirstRing, options: &Options) -> Result<Self, Error> {
+    /// packet, with the memory of the first ring `ring`, to the peer.
+    fn first(link: InUse, ring: FirstRing, options: &Options) -> Result<Self, Error> {
         if !options.accept_descriptors {
             link.refuse_descriptors();
         }

@@ -177,7 +177,7 @@ impl ListenerBuilder {
         if location == NameDirectory::default() {
             bound.iter().for_each(Bound::prune);
         }
-        Listener::new(sockets, bound, path, self)
+        Listener::new(Watching::new()?, sockets, bound, path, self)
     }
 
     /// Makes a listener from a `SOCK_SEQPACKET` Unix socket that a service manager has made and passed to this process.
@@ -188,20 +188,40 @@ impl ListenerBuilder {
     ///
     /// # Errors
     /// A [`MeetError`]. The reason is [`Error::NotActivated`] if there is not exactly one such socket, or the socket
-    /// does not listen or was taken before; [`Error::Forked`], [`Error::System`].
+    /// does not listen or was taken before; [`Error::NoDescriptors`], with which the socket was not taken: close
+    /// something, and call again; [`Error::Forked`], [`Error::System`].
     pub fn activated(self, name: Option<&str>) -> Result<Listener, MeetError> {
         self.activated_plainly(name).map_err(|error| MeetError::activating(name, error))
     }
 
     fn activated_plainly(self, name: Option<&str>) -> Result<Listener, Error> {
         fork::arm()?;
+        let watching = Watching::new()?;
         let socket = super::activation::take(name)?;
         credentials::ask(socket.as_fd(), true)?;
         // A process that was not accepted yet has no reason to send descriptors. Kernels before 6.16 cannot refuse
         // descriptors.
         let _ = credentials::accept_rights(socket.as_fd(), false);
         let path = names::path_of(socket.as_fd()).unwrap_or_default();
-        Listener::new(vec![socket], Vec::new(), path, self)
+        Listener::new(watching, vec![socket], Vec::new(), path, self)
+    }
+}
+
+/// The descriptors of a listener besides its sockets.
+struct Watching {
+    comings: Arc<OwnedFd>,
+    outside: Arc<WatchedFd>,
+    wake_fd: OwnedFd,
+}
+
+impl Watching {
+    fn new() -> Result<Self, Error> {
+        let (comings, outside, wake_fd) = (Arc::new(epoll::create()?), epoll::create()?, epoll::wake_fd()?);
+        epoll::add(&comings, &wake_fd, CLOSED)?;
+        epoll::pause(&comings, &wake_fd, CLOSED)?;
+        epoll::add(&outside, &*comings, 0)?;
+        epoll::add(&outside, &wake_fd, 0)?;
+        Ok(Self { comings, outside: WatchedFd::new(outside)?, wake_fd })
     }
 }
 
@@ -363,19 +383,20 @@ impl Listener {
         ListenerBuilder::default()
     }
 
-    fn new(sockets: Vec<OwnedFd>, bound: Vec<Bound>, path: PathBuf, builder: ListenerBuilder) -> Result<Self, Error> {
-        let (comings, outside, wake_fd) = (Arc::new(epoll::create()?), epoll::create()?, epoll::wake_fd()?);
+    fn new(
+        Watching { comings, outside, wake_fd }: Watching,
+        sockets: Vec<OwnedFd>,
+        bound: Vec<Bound>,
+        path: PathBuf,
+        builder: ListenerBuilder,
+    ) -> Result<Self, Error> {
         for socket in &sockets {
             names::set_nonblocking(socket.as_fd())?;
             epoll::add(&comings, socket, LISTENING)?;
         }
-        epoll::add(&comings, &wake_fd, CLOSED)?;
-        epoll::pause(&comings, &wake_fd, CLOSED)?;
-        epoll::add(&outside, &*comings, 0)?;
-        epoll::add(&outside, &wake_fd, 0)?;
         let ListenerBuilder { options, policy, on_refused, invited_only, limits, .. } = builder;
         Ok(Self {
-            outside: WatchedFd::new(outside)?,
+            outside,
             listener: Arc::new(ListenerState {
                 born: Born::here(),
                 bound: Mutex::new(bound),

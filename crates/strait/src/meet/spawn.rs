@@ -178,10 +178,12 @@ impl Options {
         if !spawn::is_inherited(number, inode) {
             return Err(Error::NoParent);
         }
-        if TAKEN.swap(true, Ordering::Relaxed) {
-            return Err(Error::ParentTaken);
-        }
-        self.over(spawn::take_inherited(number))
+        self.over_taken(|| {
+            if TAKEN.swap(true, Ordering::Relaxed) {
+                return Err(Error::ParentTaken);
+            }
+            Ok(spawn::take_inherited(number))
+        })
     }
 }
 
@@ -192,7 +194,8 @@ impl Options {
 ///
 /// # Errors
 /// A [`MeetError`]. The reason is [`Error::NoParent`] if this process was not started with such a channel;
-/// [`Error::ParentTaken`] the second time; otherwise as [`Channel::over`].
+/// [`Error::ParentTaken`] the second time; [`Error::NoDescriptors`] or [`Error::NoMemory`], with which the end was not
+/// taken: close something, and call again; otherwise as [`Channel::over`].
 pub fn from_parent() -> Result<Channel, MeetError> {
     Options::new().from_parent()
 }
