@@ -580,6 +580,28 @@ attack! {
 }
 
 attack! {
+    /// A process sends a descriptor that is slow to close to a listener that takes no connections: the listener can be
+    /// dropped at once.
+    a35_a_connection_in_the_queue_that_is_slow_to_close {
+        let directory = Directory::new();
+        let bystander = Bystander::new();
+        let before = Census::take();
+        let (listener, copy) = activate(&directory, Listener::builder());
+        pass_descriptors(&copy, true);
+        // The close of the listener's socket is the last one.
+        drop(copy);
+        let (slow, server) = slow_to_close();
+        let visitor = call(listener.path());
+        wire::send(&visitor, b"nonsense", &[slow.as_fd()]).unwrap();
+        drop((slow, visitor));
+        in_time("dropping the listener", || drop(listener));
+        bystander.assert_undisturbed();
+        drop(server);
+        before.assert_unchanged();
+    }
+}
+
+attack! {
     /// A process that is accepted cannot be sent the first packets of its channel. The call of `accept` goes on, and
     /// returns the channel to the next process.
     a35_a_client_that_cannot_be_answered {

@@ -18,6 +18,7 @@ use crate::os::socket::credentials::{self, Sender};
 use crate::os::socket::{self, Bare, Interest};
 use crate::os::{epoll, names};
 use crate::peer::Peer;
+use crate::quota::Payer;
 use crate::quota::closing::{self, Unread, WaitingSockets};
 
 /// The most new connections that a listener takes from its listening socket's queue in a row, before reading from its
@@ -124,7 +125,8 @@ impl Acceptor {
         // Another process may have copies of a socket that a service manager made; closing the socket would not take
         // the socket out of the epoll instance.
         self.listening.iter().for_each(|socket| epoll::remove(&self.comings, socket));
-        self.listening = Arc::default();
+        // The last holder closes the sockets: this call, or a thread of the library that resumes the listener just now.
+        Arc::into_inner(std::mem::take(&mut self.listening)).into_iter().flatten().for_each(stop_listening);
         while let Some(number) = self.pending.keys().next().copied() {
             self.take_out(number);
         }
@@ -307,6 +309,14 @@ impl PendingConnection {
                 _ => return nonsense(Error::BadPeer("something else than a handshake and a connect request")),
             }
         }
+    }
+}
+
+/// Closes a listening socket without blocking. Before Linux 6.16, the processes in its queue may have sent descriptors,
+/// which are closed with the socket. Closing these may block, so a thread of the library closes the socket.
+fn stop_listening(socket: OwnedFd) {
+    if !credentials::refuses_rights(socket.as_fd()) {
+        closing::close_elsewhere(socket, &Payer::default());
     }
 }
 

@@ -41,6 +41,19 @@ pub(crate) fn accept_rights(socket: BorrowedFd<'_>, on: bool) -> Result<(), Erro
     call("setsockopt(SO_PASSRIGHTS)", say).named("setsockopt(SO_PASSRIGHTS)").map(drop)
 }
 
+/// Returns whether the kernel refuses descriptors that a peer sends over `socket`. Always `false` on a kernel without
+/// `SO_PASSRIGHTS` (before Linux 6.16).
+pub(crate) fn refuses_rights(socket: BorrowedFd<'_>) -> bool {
+    let (mut on, mut len): (libc::c_int, _) = (1, size_of::<libc::c_int>() as libc::socklen_t);
+    let place = (&raw mut on).cast();
+    let ask = || {
+        // SAFETY: the pointers are to locals; `len` is the size of the first.
+        done(unsafe { libc::getsockopt(socket.as_raw_fd(), libc::SOL_SOCKET, SO_PASSRIGHTS, place, &raw mut len) }
+            as isize)
+    };
+    call("getsockopt(SO_PASSRIGHTS)", ask).is_ok() && on == 0
+}
+
 fn peer(credentials: libc::ucred) -> Peer {
     Peer {
         pid: (credentials.pid > 0).then_some(credentials.pid as u32),
