@@ -426,6 +426,9 @@ impl Hub {
             let mut later = unpoisoned(&self.later);
             later.handles.extend(handles);
             later.due = Some(begin);
+            drop(later);
+            // The leader may be another thread, which sleeps.
+            self.wake_leader();
         }
     }
 

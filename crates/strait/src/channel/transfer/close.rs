@@ -286,8 +286,8 @@ impl End {
     /// Ends this end with `error`, because the peer broke the protocol or a rule of the program. Drops the unreceived
     /// messages; for the other end the call is a close. If another thread waits with the lock of a direction for an end
     /// of this process, its wait fails, and then that thread ends the direction. If a thread holds a view or a
-    /// reservation, the direction ends at the next wait. Returns the error with which the sending direction has ended: an earlier error if the direction had
-    /// ended before, otherwise `error`.
+    /// reservation, the direction ends at the next wait. Returns the error with which the sending direction has ended:
+    /// an earlier error if the direction had ended before, otherwise `error`.
     pub(crate) fn break_off(&self, error: Error) -> Error {
         let mut work = Work::new(CLOSE_LIMIT);
         let mut ends = Vec::new();
@@ -309,8 +309,8 @@ impl End {
         ended
     }
 
-    /// Ends this end with `error` as [`break_off`](Self::break_off) does, for a sender with the lock `tx` whose wait has
-    /// failed because another thread has broken off this end. If yet another thread holds the lock of the receiving
+    /// Ends this end with `error` as [`break_off`](Self::break_off) does, for a sender with the lock `tx` whose wait
+    /// has failed because another thread has broken off this end. If yet another thread holds the lock of the receiving
     /// direction, that thread ends the direction.
     #[cold]
     pub(in crate::channel) fn break_off_while_sending(&self, tx: &mut Guard<'_, Tx>, error: Error) -> Error {
