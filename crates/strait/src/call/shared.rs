@@ -37,7 +37,7 @@ const RETRY: Duration = Duration::from_millis(5);
 /// under their lock.
 pub(super) struct CallShared {
     pub(super) channel: Channel,
-    routes: Mutex<Routes>,
+    pub(super) routes: Mutex<Routes>,
 }
 
 impl std::fmt::Debug for CallShared {
@@ -60,7 +60,7 @@ impl CallShared {
     }
 
     pub(super) fn routes(&self) -> Locked<'_> {
-        Locked::new(&self.channel, &self.routes)
+        Locked::new(self)
     }
 
     /// Makes a call: waits for a slot and for room until the deadline, and sends the request. Returns the number of the

@@ -8,8 +8,9 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::platform::{AtomicBool, Channel, Condvar, Mutex, MutexGuard, thread_local, unpoisoned};
+use super::platform::{AtomicBool, Channel, Condvar, MutexGuard, thread_local, unpoisoned};
 use super::routes::Routes;
+use super::shared::CallShared;
 use super::slots::Call;
 
 /// The object on which a thread sleeps while it waits on a call end. Each thread uses one such object for all its
@@ -73,11 +74,14 @@ impl CallWaiter {
 
 /// Threads and tasks of a call end that are to be woken when the lock of its routes is released.
 #[derive(Debug, Default)]
-pub(super) struct Woken {
-    threads: Vec<Arc<CallWaiter>>,
-    tasks: Vec<Waker>,
-    /// Whether the receiving thread is to be woken, to look again for its event and for deferred messages.
-    receiver: bool,
+pub(super) struct Woken(Vec<Sleeper>);
+
+#[derive(Debug)]
+enum Sleeper {
+    Thread(Arc<CallWaiter>),
+    Task(Waker),
+    /// `Receiver`: the receiving thread, which then looks again for its event and for deferred messages.
+    Receiver,
 }
 
 impl Woken {
@@ -86,30 +90,29 @@ impl Woken {
     pub(super) fn thread(&mut self, waiter: &Arc<CallWaiter>) -> bool {
         let asleep = waiter.asleep.swap(false, Ordering::Relaxed);
         if asleep {
-            self.threads.push(waiter.clone());
+            self.0.push(Sleeper::Thread(waiter.clone()));
         }
         asleep
     }
 
     pub(super) fn tasks(&mut self, wakers: impl IntoIterator<Item = Waker>) {
-        self.tasks.extend(wakers);
+        self.0.extend(wakers.into_iter().map(Sleeper::Task));
     }
 
+    /// Adds the receiving thread to the threads to be woken.
     pub(super) fn receiver(&mut self) {
-        self.receiver = true;
-    }
-
-    fn is_empty(&self) -> bool {
-        self.threads.is_empty() && self.tasks.is_empty() && !self.receiver
+        self.0.push(Sleeper::Receiver);
     }
 
     /// Wakes the threads and tasks. `channel` is the channel of the end, from which the receiving thread receives.
     fn wake(self, channel: &Channel) {
-        self.threads.into_iter().for_each(|waiter| waiter.condition.notify_one());
-        if self.receiver {
-            channel.nudge_receiver();
+        for sleeper in self.0 {
+            match sleeper {
+                Sleeper::Thread(waiter) => waiter.condition.notify_one(),
+                Sleeper::Task(waker) => waker.wake(),
+                Sleeper::Receiver => channel.nudge_receiver(),
+            }
         }
-        self.tasks.into_iter().for_each(Waker::wake);
     }
 }
 
@@ -117,28 +120,26 @@ impl Woken {
 /// [`Routes::woken`].
 #[derive(Debug)]
 pub(super) struct Locked<'a> {
-    channel: &'a Channel,
-    routes: &'a Mutex<Routes>,
+    shared: &'a CallShared,
     /// The lock guard; `None` only while the lock is being released.
     guard: Option<MutexGuard<'a, Routes>>,
 }
 
 impl<'a> Locked<'a> {
-    /// Locks `routes`, the routes of the call end over `channel`.
-    pub(super) fn new(channel: &'a Channel, routes: &'a Mutex<Routes>) -> Self {
-        Self { channel, routes, guard: Some(unpoisoned(routes)) }
+    pub(super) fn new(shared: &'a CallShared) -> Self {
+        Self { shared, guard: Some(unpoisoned(&shared.routes)) }
     }
 
     /// Releases the lock, sleeps until the thread is woken or the time `limit` has passed, and then locks again and
     /// returns the lock. With `None` there is no time limit. `what` is the event for which the thread waits. May also
     /// return without a reason.
     pub(super) fn sleep(mut self, what: Waits, limit: Option<Duration>) -> Self {
-        if !self.woken.is_empty() {
+        if !self.woken.0.is_empty() {
             // Other threads are woken first. Meanwhile the state may have changed without a wake-up of the calling
             // thread, so the caller looks again.
-            let (channel, routes) = (self.channel, self.routes);
+            let shared = self.shared;
             drop(self);
-            return Self::new(channel, routes);
+            return Self::new(shared);
         }
         // While a thread ends, its thread-local waiter is gone.
         let waiter = OWN.try_with(Arc::clone).unwrap_or_default();
@@ -147,9 +148,9 @@ impl<'a> Locked<'a> {
             *thread = Some(waiter.clone());
         }
         self.waiters.push_back((what, waiter.clone()));
-        let (channel, routes) = (self.channel, self.routes);
+        let shared = self.shared;
         let guard = self.guard.take().expect("not dropped");
-        let mut guard = waiter.condition.wait(routes, guard, limit);
+        let mut guard = waiter.condition.wait(&shared.routes, guard, limit);
         if !waiter.asleep.swap(false, Ordering::Relaxed) {
             guard.woken_threads -= 1;
         }
@@ -160,7 +161,7 @@ impl<'a> Locked<'a> {
         if let Some(at) = guard.waiters.iter().position(|(_, other)| Arc::ptr_eq(other, &waiter)) {
             guard.waiters.remove(at);
         }
-        Self { channel, routes, guard: Some(guard) }
+        Self { shared, guard: Some(guard) }
     }
 }
 
@@ -181,11 +182,11 @@ impl DerefMut for Locked<'_> {
 impl Drop for Locked<'_> {
     fn drop(&mut self) {
         let Some(mut guard) = self.guard.take() else { return };
-        if guard.woken.is_empty() {
+        if guard.woken.0.is_empty() {
             return;
         }
         let woken = std::mem::take(&mut guard.woken);
         drop(guard);
-        woken.wake(self.channel);
+        woken.wake(&self.shared.channel);
     }
 }
