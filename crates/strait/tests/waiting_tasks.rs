@@ -421,3 +421,17 @@ fn a_future_that_is_dropped_leaves_no_waker() {
         assert_leaves_no_waker(client.next_request());
     }
 }
+
+/// Shows that a task learns that nothing receives its reply any more, because the `AsyncCallEnd` of its call was
+/// dropped.
+#[test]
+fn a_task_learns_that_the_call_end_of_its_call_was_dropped() {
+    let reactor = Reactor::new().unwrap();
+    let (near, _far) = Channel::pair().unwrap();
+    let client = AsyncCallEnd::new(CallEnd::over(near), &reactor).unwrap();
+    let mut task = Task::new(&reactor, client.get_ref().begin_call(b"request", Deadline::NOW).unwrap());
+    task.assert_waits();
+    drop(client);
+    assert!(task.flag.0.load(Ordering::Relaxed), "the task was not woken");
+    assert!(matches!(task.poll(), Poll::Ready(Err(CallError::OutcomeUnknown(Error::ReactorEnded)))));
+}

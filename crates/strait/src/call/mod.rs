@@ -558,9 +558,12 @@ impl CallEnd {
         self.shared.routes().ended.is_some()
     }
 
-    /// Sets whether the reactor of the end has ended. If so, wakes all tasks that wait on the end, and from now on a
-    /// task gets [`Error::ReactorEnded`] where it would wait.
+    /// Sets whether the reactor of the end has ended, or no longer has the end. If so, wakes all tasks that wait on the
+    /// end, and from now on a task gets [`Error::ReactorEnded`] where it would wait. Does nothing in a child of `fork`.
     pub(crate) fn set_undriven(&self, undriven: bool) {
+        if self.shared.is_elsewhere() {
+            return;
+        }
         let mut routes = self.shared.routes();
         routes.undriven = undriven;
         if undriven {

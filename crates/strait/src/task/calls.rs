@@ -18,7 +18,8 @@ use crate::wait_set::{Event, Interest};
 use crate::wakers::{FutureId, Wakers};
 
 /// A call end for tasks: calls and requests wait without blocking a thread. [`Reactor::turn`] receives the messages
-/// that have arrived, and wakes the tasks that wait for them.
+/// that have arrived, and wakes the tasks that wait for them. When the `AsyncCallEnd` is dropped, each
+/// [`PendingCall`](crate::call::PendingCall) of the end that a task awaits fails with [`Error::ReactorEnded`].
 ///
 /// Example: [tasks](crate::task).
 pub struct AsyncCallEnd {
@@ -227,6 +228,8 @@ impl Drop for Source {
     fn drop(&mut self) {
         self.reactor.leave(self.key);
         if let Some(end) = &self.end {
+            // Calls that the program has begun through the call end may go on, but nothing receives their replies.
+            end.set_undriven(true);
             let _ = self.reactor.set().remove(end.channel());
         }
     }
