@@ -2,7 +2,7 @@
 
 use std::fmt;
 use std::future::poll_fn;
-use std::sync::{Arc, Mutex, Weak};
+use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::task::{Poll, Wake, Waker};
 
 use super::{OnEvent, Reactor};
@@ -50,7 +50,7 @@ impl AsyncCallEnd {
         let (set, channel) = (reactor.set(), source.end().channel());
         deferred::run_if_failed(set.arm(channel, None, source.key, Interest::Readable, BlockedSends::default()))?;
         if source.end().has_deferred() {
-            source.arm(&unpoisoned(&source.to_send));
+            source.arm_or_wake(unpoisoned(&source.to_send));
         }
         if reactor.has_ended() {
             source.on_end();
@@ -168,19 +168,26 @@ impl Source {
     fn await_room(&self, future: FutureId, waker: &Waker, blocked_on: Option<BlockedOn>) {
         let mut to_send = unpoisoned(&self.to_send);
         let replaced = to_send.add(Some(future), waker, blocked_on);
-        self.arm(&to_send);
-        drop(to_send);
+        self.arm_or_wake(to_send);
         drop(replaced);
         deferred::run();
     }
 
+    /// Arms a one-shot event as [`arm`](Self::arm) does. If the call end has ended, no event would come, so the call
+    /// wakes all tasks whose requests wait.
+    fn arm_or_wake(&self, mut to_send: MutexGuard<'_, Wakers<Option<BlockedOn>>>) {
+        let woken = (!self.arm(&to_send)).then(|| to_send.take());
+        drop(to_send);
+        woken.into_iter().flatten().for_each(Waker::wake);
+    }
+
     /// Arms a one-shot event for the channel in the wait set: for reading, and also for writing if a message waits to
     /// be sent. `to_send` are the tasks whose requests wait. The caller must hold the lock of `to_send`; otherwise the
-    /// calling thread could replace an event just armed by another thread by an event for an older state. Does nothing
-    /// if the call end has ended: then a channel is always ready, and no task waits.
-    fn arm(&self, to_send: &Wakers<Option<BlockedOn>>) {
+    /// calling thread could replace an event just armed by another thread by an event for an older state. Returns
+    /// `false`, and arms nothing, if the call end has ended: such a channel is always ready.
+    fn arm(&self, to_send: &Wakers<Option<BlockedOn>>) -> bool {
         if self.end().has_ended() {
-            return;
+            return false;
         }
         let mut blocked = BlockedSends { small_room: self.end().has_deferred(), ..BlockedSends::default() };
         to_send.values().for_each(|blocked_on| blocked.add(blocked_on.clone()));
@@ -190,6 +197,7 @@ impl Source {
         // The call fails only in the child of a `fork`, or if the program has put the channel into another wait set.
         // Callbacks of the program run later, without a lock.
         let _ = deferred::postponed(|| self.reactor.set().arm(self.end().channel(), None, self.key, wanted, blocked));
+        true
     }
 }
 
@@ -208,11 +216,9 @@ impl Wake for ArmOnWake {
 impl OnEvent for Source {
     fn on_event(&self, event: Event) {
         self.end().drain();
-        let has_room = event.is_writable() || self.end().has_ended();
         let mut to_send = unpoisoned(&self.to_send);
-        let woken = has_room.then(|| to_send.take());
-        self.arm(&to_send);
-        drop(to_send);
+        let woken = event.is_writable().then(|| to_send.take());
+        self.arm_or_wake(to_send);
         deferred::run();
         woken.into_iter().flatten().for_each(Waker::wake);
     }

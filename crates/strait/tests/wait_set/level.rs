@@ -325,7 +325,7 @@ pub(crate) fn lacks_a_descriptor(_: &str) {
     }
     let most = 2 + begin.elapsed().as_millis() / 90;
     setrlimit(Resource::Nofile, plenty).unwrap();
-    assert!((1..=most).contains(&reports), "{reports} reports in {:?}", begin.elapsed());
+    assert!(reports <= most, "{reports} reports in {:?}", begin.elapsed());
     wait_until("the member was reported again", || {
         set.wait(&mut events, DEADLINE).unwrap();
         events.iter().any(|event| event.key() == 1)
