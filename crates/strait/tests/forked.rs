@@ -544,8 +544,11 @@ fn has_a_child_that_polls_its_calls(_: &str) {
         assert_eq!(replier.reply(b"mine", Deadline::NOW).unwrap_err().error, Error::Forked);
         let polled = std::pin::pin!(server.next_request()).poll(&mut context);
         assert!(matches!(polled, Poll::Ready(Err(Error::Forked))), "{polled:?}");
+        // The lock of these numbers may have been taken at the fork.
+        assert_eq!((client.under_way(), client.counters().calls), (0, 0));
     })
     .finish();
+    assert_eq!((client.under_way(), client.counters().calls), (1, 1));
     replier.reply(message.bytes(), DEADLINE).unwrap();
     assert_eq!(call.wait(DEADLINE).unwrap().bytes(), b"request");
 }

@@ -317,15 +317,18 @@ impl CallEnd {
             .map(|queued| self.request(queued))
     }
 
-    /// Returns the numbers of calls, requests and unexpected answers that the end has counted since its creation.
+    /// Returns the numbers of calls, requests and unexpected answers that the end has counted since its creation. In a
+    /// child of `fork`, the numbers of an end that its parent made are 0.
     pub fn counters(&self) -> CallCounters {
-        self.shared.routes().counters
+        // A thread of the parent may have held the lock at the fork.
+        if self.shared.is_elsewhere() { CallCounters::default() } else { self.shared.routes().counters }
     }
 
     /// Returns the number of this end's calls that still count against [`CallOptions::calls`]: the answer has not
-    /// arrived, or the program has not taken the answer. A cancelled call counts until its answer arrives.
+    /// arrived, or the program has not taken the answer. A cancelled call counts until its answer arrives. In a child
+    /// of `fork`, the number of an end that its parent made is 0.
     pub fn under_way(&self) -> usize {
-        self.shared.routes().in_flight()
+        if self.shared.is_elsewhere() { 0 } else { self.shared.routes().in_flight() }
     }
 
     /// Returns the channel of the end, for questions about the peer and for the channel's counters. The program must
