@@ -58,7 +58,8 @@ fn passing(error: CallError) -> Result<CallError, Error> {
 
 impl Caller {
     fn get(&self, py: Python<'_>) -> PyResult<Arc<CallEnd>> {
-        lock(&self.end).clone().ok_or_else(|| closed(py))
+        let end = lock(&self.end).clone();
+        end.ok_or_else(|| closed(py))
     }
 
     fn make(

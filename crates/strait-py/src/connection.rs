@@ -223,14 +223,12 @@ impl Connection {
     /// Returns the wait set of this end; makes the set if there is none.
     fn set(&self, py: Python<'_>) -> PyResult<Arc<Watch>> {
         let channel = self.channel(py)?;
-        match &mut *lock(&self.end) {
+        let set = match &mut *lock(&self.end) {
             End::Open { set: Some(set), .. } => Ok(set.clone()),
-            End::Open { set, .. } => {
-                let made = Watch::new(&**channel).map_err(|error| errors::raise(py, error))?;
-                Ok(set.insert(Arc::new(made)).clone())
-            }
-            _ => Err(errors::raise(py, Error::Interrupted)),
-        }
+            End::Open { set, .. } => Watch::new(&**channel).map(|made| set.insert(Arc::new(made)).clone()),
+            _ => Err(Error::Interrupted),
+        };
+        set.map_err(|error| errors::raise(py, error))
     }
 
     /// Has the descriptor of the set, if there is one, tell whether there is more to receive.

@@ -24,7 +24,8 @@ impl File {
 
     /// Takes the descriptor out, to be sent.
     pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Handle> {
-        lock(&self.fd).take().map(Handle::Fd).ok_or_else(|| closed(py))
+        let fd = lock(&self.fd).take();
+        fd.map(Handle::Fd).ok_or_else(|| closed(py))
     }
 
     /// Puts an unsent handle back.
@@ -68,12 +69,14 @@ impl File {
 
     /// Returns the number of the descriptor; this object still owns the descriptor.
     fn fileno(&self, py: Python<'_>) -> PyResult<RawFd> {
-        lock(&self.fd).as_ref().map(AsRawFd::as_raw_fd).ok_or_else(|| closed(py))
+        let number = lock(&self.fd).as_ref().map(AsRawFd::as_raw_fd);
+        number.ok_or_else(|| closed(py))
     }
 
     /// Returns the number of the descriptor; now the caller has to close the descriptor.
     fn detach(&self, py: Python<'_>) -> PyResult<RawFd> {
-        lock(&self.fd).take().map(IntoRawFd::into_raw_fd).ok_or_else(|| closed(py))
+        let fd = lock(&self.fd).take();
+        fd.map(IntoRawFd::into_raw_fd).ok_or_else(|| closed(py))
     }
 
     /// Closes the descriptor. Does nothing the second time.

@@ -76,13 +76,18 @@ impl<T> Slot<T> {
 
     /// Returns the end for one call.
     pub(crate) fn get(&self, py: Python<'_>) -> PyResult<Arc<T>> {
-        lock(&self.0).clone().ok_or_else(|| closed(py))
+        let end = lock(&self.0).clone();
+        end.ok_or_else(|| closed(py))
     }
 
     /// Takes the end out. Fails, and leaves the end, while a call of another thread uses the end.
     pub(crate) fn take(&self, py: Python<'_>) -> PyResult<T> {
         let mut slot = lock(&self.0);
-        Arc::try_unwrap(slot.take().ok_or_else(|| closed(py))?).map_err(|end| {
+        let Some(end) = slot.take() else {
+            drop(slot);
+            return Err(closed(py));
+        };
+        Arc::try_unwrap(end).map_err(|end| {
             *slot = Some(end);
             PyValueError::new_err("a call of another thread uses this end")
         })

@@ -65,7 +65,8 @@ impl Listener {
     }
 
     fn get(&self, py: Python<'_>) -> PyResult<Arc<strait::Listener>> {
-        lock(&self.listener).clone().ok_or_else(|| closed(py))
+        let listener = lock(&self.listener).clone();
+        listener.ok_or_else(|| closed(py))
     }
 }
 

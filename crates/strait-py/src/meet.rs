@@ -123,8 +123,8 @@ impl Inheritance {
 
     /// Returns the descriptor to inherit, and the value of the environment variable.
     fn parts(&self, py: Python<'_>) -> PyResult<(i32, String)> {
-        let inheritance = lock(&self.inheritance);
-        let parts = inheritance.as_ref().map(|inheritance| (inheritance.as_raw_fd(), inheritance.value()));
+        let inheritance = |held: &meet::Inheritance| (held.as_raw_fd(), held.value());
+        let parts = lock(&self.inheritance).as_ref().map(inheritance);
         parts.ok_or_else(|| errors::named(py, "Closed", "this inheritance was closed".to_owned()))
     }
 

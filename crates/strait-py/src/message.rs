@@ -38,7 +38,8 @@ impl Message {
         if let Some(list) = &*lock(&self.handles) {
             return Ok(list.clone_ref(py));
         }
-        let taken = lock(&self.received).take_handles().map_err(|error| errors::raise(py, error))?;
+        let taken = lock(&self.received).take_handles();
+        let taken = taken.map_err(|error| errors::raise(py, error))?;
         let objects = taken.into_iter().map(|handle| handles::received(py, handle)).collect::<PyResult<Vec<_>>>()?;
         let list = PyList::new(py, objects)?.unbind();
         Ok(lock(&self.handles).get_or_insert(list).clone_ref(py))

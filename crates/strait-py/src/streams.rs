@@ -126,17 +126,18 @@ impl<E: PipeEnd> Held<E> {
     /// Returns the wait set with this end, made at the first call.
     fn set(&self, py: Python<'_>) -> PyResult<Arc<WaitSet>> {
         let end = self.get(py)?;
-        match &mut *lock(&self.0) {
+        let set = match &mut *lock(&self.0) {
             State::Open { set: Some(set), .. } => Ok(set.clone()),
             State::Open { set, .. } => {
                 let made = WaitSet::new().and_then(|made| {
                     made.add(&**end, 0, E::INTEREST, Mode::Level)?;
                     Ok(made)
                 });
-                Ok(set.insert(Arc::new(made.map_err(|error| errors::raise(py, error))?)).clone())
+                made.map(|made| set.insert(Arc::new(made)).clone())
             }
-            _ => Err(errors::raise(py, Error::Interrupted)),
-        }
+            _ => Err(Error::Interrupted),
+        };
+        set.map_err(|error| errors::raise(py, error))
     }
 
     /// Returns whether a call would not wait now.

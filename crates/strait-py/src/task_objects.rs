@@ -237,7 +237,10 @@ impl AsyncCall {
     /// Returns the object of the reply in a tuple; `None` if there is no reply yet.
     fn poll(&self, py: Python<'_>) -> PyResult<Option<(Py<PyAny>,)>> {
         let mut state = lock(&self.state);
-        let Some((call, _)) = &mut *state else { return Err(closed(py)) };
+        let Some((call, _)) = &mut *state else {
+            drop(state);
+            return Err(closed(py));
+        };
         let Poll::Ready(outcome) = call.as_mut().poll(&mut Context::from_waker(&self.waker)) else { return Ok(None) };
         let carriers = state.take().map(|(_, carriers)| carriers).unwrap_or_default();
         drop(state);
