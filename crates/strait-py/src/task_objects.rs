@@ -1,7 +1,7 @@
 //! Data pipes and calls in an event loop: attempts that never wait, and calls when another attempt is worthwhile.
 
 use std::future::Future;
-use std::pin::{Pin, pin};
+use std::pin::Pin;
 use std::sync::Mutex;
 use std::task::{Context, Poll, Waker};
 
@@ -182,9 +182,7 @@ impl AsyncCaller {
     /// Returns the next request of the other side; `None` if there is none.
     fn poll_request(&self, py: Python<'_>) -> PyResult<Option<Request>> {
         let end = self.end.get(py)?;
-        // A dropped future loses nothing; its waker stays.
-        let polled = pin!(end.next_request()).poll(&mut Context::from_waker(&self.waker));
-        match polled {
+        match end.poll_next_request(&mut Context::from_waker(&self.waker)) {
             Poll::Pending => Ok(None),
             Poll::Ready(Ok(request)) => Ok(Some(Request::new(request, self.settings.clone_ref(py)))),
             Poll::Ready(Err(Error::PeerClosed)) => Err(errors::peer_closed(py, end.get_ref().channel().close_reason())),

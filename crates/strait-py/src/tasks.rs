@@ -1,9 +1,7 @@
 //! Connections in an event loop: attempts that never wait, and calls when another attempt is worthwhile.
 
 use std::cell::RefCell;
-use std::future::Future;
 use std::os::fd::AsRawFd;
-use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
@@ -234,8 +232,7 @@ impl AsyncEnd {
                 Err(error) => return Err(Self::failed(py, channel, error)),
             }
         }
-        let receiving = pin!(channel.recv_with(receive));
-        match receiving.poll(&mut Context::from_waker(&self.waker)) {
+        match channel.poll_recv_with(&mut Context::from_waker(&self.waker), receive) {
             Poll::Pending => Ok(None),
             Poll::Ready(Ok(received)) => Ok(Some(received)),
             Poll::Ready(Err(error)) => Err(Self::failed(py, channel, error)),
@@ -318,17 +315,13 @@ impl AsyncEnd {
         let encoded = &draft.get().encoded;
         let (parts, carriers) = (encoded.parts(), &encoded.carriers);
         let mut kept = handles::take_all(py, carriers)?;
-        let sent = {
-            let sending = pin!(channel.send_with(|channel| {
-                let outgoing = connection::outgoing(&parts).handles(std::mem::take(&mut kept));
-                channel.try_send(outgoing).map_err(|failed| {
-                    kept = failed.handles;
-                    failed.error
-                })
-            }));
-            // A dropped future has sent nothing; its waker stays.
-            sending.poll(&mut Context::from_waker(&self.waker))
-        };
+        let sent = channel.poll_send_with(&mut Context::from_waker(&self.waker), |channel| {
+            let outgoing = connection::outgoing(&parts).handles(std::mem::take(&mut kept));
+            channel.try_send(outgoing).map_err(|failed| {
+                kept = failed.handles;
+                failed.error
+            })
+        });
         handles::restore_all(carriers, kept);
         match sent {
             Poll::Pending => Ok(false),

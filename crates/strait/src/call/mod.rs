@@ -588,7 +588,7 @@ impl CallEnd {
 
     /// Returns the next request if a request has arrived. Otherwise registers `waker`, the waker of the task that polls
     /// `future`: an arriving request wakes the task.
-    pub(crate) fn poll_request(&self, future: FutureId, waker: &Waker) -> Poll<Result<Request, Error>> {
+    pub(crate) fn poll_request(&self, future: Option<FutureId>, waker: &Waker) -> Poll<Result<Request, Error>> {
         check_fork(&self.shared.channel)?;
         let mut routes = self.shared.routes();
         if let Some(queued) = routes.requests.pop_front() {
@@ -611,7 +611,7 @@ impl CallEnd {
 
     /// Registers `waker`, the waker of the task that polls `future`: a call slot that becomes free wakes the task.
     pub(crate) fn await_slot(&self, future: FutureId, waker: &Waker) {
-        let replaced = self.shared.routes().park(Waits::Slot, future, waker);
+        let replaced = self.shared.routes().park(Waits::Slot, Some(future), waker);
         drop(replaced);
     }
 

@@ -347,8 +347,8 @@ impl Routes {
     /// arrives, or when a call slot becomes free. Returns the replaced waker of the future, for the caller to drop
     /// without a lock.
     #[must_use]
-    pub(super) fn park(&mut self, what: Waits, future: FutureId, waker: &Waker) -> Option<Waker> {
-        self.tasks.add(Some(future), waker, what)
+    pub(super) fn park(&mut self, what: Waits, future: Option<FutureId>, waker: &Waker) -> Option<Waker> {
+        self.tasks.add(future, waker, what)
     }
 
     /// Notes which waiters to wake when the lock of the routes is released: one thread and all tasks that wait for the

@@ -3,7 +3,7 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::task::{Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker};
 
 use super::{OnEvent, Reactor};
 use crate::blocked_on::{self, BlockedOn, BlockedSends};
@@ -131,7 +131,17 @@ impl AsyncCallEnd {
     /// to wait and the reactor has ended.
     pub async fn next_request(&self) -> Result<Request, Error> {
         let mut waiting = Waiting { source: &self.source, future: None };
-        poll_fn(|context| self.get_ref().poll_request(waiting.future(), context.waker())).await
+        poll_fn(|context| self.get_ref().poll_request(Some(waiting.future()), context.waker())).await
+    }
+
+    /// Returns the next request if there is one, as the future of [`next_request`](Self::next_request) does; for
+    /// futures written by hand. If there is none, returns `Pending`, and the task of `context` is woken when a request
+    /// arrives.
+    ///
+    /// # Errors
+    /// As [`AsyncCallEnd::next_request`].
+    pub fn poll_next_request(&self, context: &mut Context<'_>) -> Poll<Result<Request, Error>> {
+        self.get_ref().poll_request(None, context.waker())
     }
 }
 

@@ -109,6 +109,20 @@ impl AsyncChannel {
         poll_fn(move |context| self.poll_receive(Some(&mut waiting), context, &mut receive)).await
     }
 
+    /// Calls `receive`, which must not wait, once, as the future of [`recv_with`](Self::recv_with) does; for futures
+    /// written by hand. If `receive` returns [`Error::WouldBlock`], returns `Pending`, and the task of `context` is
+    /// woken when another attempt may succeed.
+    ///
+    /// # Errors
+    /// As [`AsyncChannel::recv_with`].
+    pub fn poll_recv_with<'a, T>(
+        &'a self,
+        context: &mut Context<'_>,
+        receive: impl FnOnce(&'a Channel) -> Result<T, Error>,
+    ) -> Poll<Result<T, Error>> {
+        self.poll_receive(None, context, receive)
+    }
+
     fn poll_receive<'a, T>(
         &'a self,
         future: Option<&mut Waiting<'_, Channel>>,
