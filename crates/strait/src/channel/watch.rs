@@ -198,18 +198,22 @@ pub(super) struct TakenMembers(Vec<(Arc<End>, Arc<dyn Watcher>)>);
 
 impl TakenMembers {
     pub(super) fn of<'a>(ends: impl Iterator<Item = &'a Arc<End>>) -> Self {
-        Self(ends.filter_map(|end| Some((end.clone(), end.take_member()?))).collect())
+        Self(ends.filter_map(|end| end.take_member().map(|member| (end.clone(), member))).collect())
     }
 
     /// Takes the members out of their wait sets for good, because the ends were sent or fused.
     pub(super) fn take_out(mut self) {
-        self.0.drain(..).for_each(|(_, member)| member.take_out(true));
+        while let Some((_, member)) = self.0.pop() {
+            member.take_out(true);
+        }
     }
 }
 
 impl Drop for TakenMembers {
     fn drop(&mut self) {
-        self.0.drain(..).for_each(|(end, member)| end.put_member_back(member));
+        while let Some((end, member)) = self.0.pop() {
+            end.put_member_back(member);
+        }
     }
 }
 
