@@ -451,7 +451,6 @@ impl Dispatcher {
     /// errors of [`Channel::recv_message`] after which nothing is lost and the call can be repeated. A channel from
     /// which nothing can be received for now does not delay the other channels; each call of `dispatch` tries such a
     /// channel again.
-    /// again.
     pub fn dispatch(&self, deadline: impl Into<Deadline>) -> Result<usize, Error> {
         self.shared.stopped.end.born.check()?;
         let deadline = deadline.into();

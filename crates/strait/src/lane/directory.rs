@@ -514,8 +514,8 @@ impl LaneDirectory {
                 drop(announcements);
                 return self.forget_later(link, used_up);
             }
-            // Forgotten with the link: after the destructor of a link the program may never call the library again, so
-            // no job may be left.
+            // The arena is forgotten with the link: after the destructor of a link the program may never call the
+            // library again, so no job may be left.
             With::Other(_) | With::Us => return,
         }
         let used_up = arenas.remove(&key);

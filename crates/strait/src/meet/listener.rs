@@ -499,8 +499,8 @@ impl ListenerState {
 
     /// Waits until the listener has a connect request for `whom`, and returns the channel to the sender of the request.
     /// Fails at the deadline. If no other thread handles the pending connections, the calling thread does so meanwhile.
-    /// If this process lacks something for the channel, the request stays for a later call. If the sender turns out to
-    /// have failed, goes on unless only the sender was invited, and fails then.
+    /// If this process lacks something for the channel, the request stays for a later call. If the sender has failed, a
+    /// call for any process goes on, and a call for an invited process fails.
     fn accept(&self, deadline: Deadline, whom: Whom) -> Result<Channel, Error> {
         self.born.check()?;
         // Even without time to wait, the call handles the connections already made.

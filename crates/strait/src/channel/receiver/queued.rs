@@ -77,8 +77,8 @@ impl Channel {
     ///
     /// Messages that an earlier call has counted are not counted again. So a call after each message costs the same,
     /// however many messages are queued. At most every 10 ms a call also asks the kernel whether the other process is
-    /// alive. Only the [values](crate::view::Value) in messages that were put back, or that
-    /// moved with the end, are looked at one by one in each call, for [`Status::bytes`].
+    /// alive. Only the [values](crate::view::Value) in messages that were put back, or that moved with the end, are
+    /// looked at one by one in each call, for [`Status::bytes`].
     ///
     /// # Errors
     /// [`Error::WouldBlock`] if another thread waits for a message or for room, or holds a view or a reservation;

@@ -257,7 +257,7 @@ impl End {
     /// Waits for the obstacle `blocked` of a failed attempt to move ends: room, descriptors, the socket, the kernel, a
     /// lock, or the end of a transfer. That attempt has been undone. If the obstacle is room or descriptors, the
     /// calling thread does not hold the sending lock. In every other case the thread holds that lock, or is the only
-    /// thread that uses the end: the wait may use the sleep word for room.
+    /// thread that uses the end, because the wait may sleep on the word on which a sender sleeps until there is room.
     pub(in crate::channel) fn wait_for(
         &self,
         blocked: Option<BlockedOn>,
