@@ -112,6 +112,8 @@ fn child() {
     let parent = Typed::<u32, ()>::from_parent().unwrap();
     parent.send(&1).unwrap();
     let (slow, other) = slow_to_close();
+    // The parent has counted its descriptors.
+    parent.recv_by(LIMIT).unwrap();
     parent.channel().send(Outgoing::new(&[0xFF; 11]).handle(slow)).unwrap();
     // The parent ends this process, which keeps the other side of the connection.
     let _ = parent.recv();
@@ -126,6 +128,7 @@ fn a_close_that_blocks_is_charged_to_the_peer() {
     assert_eq!(typed.recv_by(LIMIT).unwrap(), 1);
     let held = || typed.channel().peer_usage().unwrap().expect("another process").peer(Resource::Descriptors).held;
     let before = held();
+    typed.send(&()).unwrap();
     assert!(is_malformed(&soon("a receive", || typed.recv_by(LIMIT))));
     assert!(held() > before, "{} descriptors", held());
     child.kill().unwrap();
