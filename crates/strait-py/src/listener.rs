@@ -1,8 +1,10 @@
 //! Listeners: names for connecting processes.
 
+use std::collections::HashMap;
 use std::os::fd::AsRawFd;
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
+use std::thread::{self, ThreadId};
 use std::time::Duration;
 
 use pyo3::exceptions::{PyException, PyValueError};
@@ -74,8 +76,9 @@ impl Listener {
 #[derive(Default)]
 struct Policy {
     function: Mutex<Option<Py<PyAny>>>,
-    /// The exception of a policy that was ended by a signal handler, for the call of `accept` that asked the policy.
-    raised: Mutex<Option<PyErr>>,
+    /// The exceptions of policies that were ended by a signal handler. Each is for the call of `accept` that asked the
+    /// policy, which runs in the thread of that call.
+    raised: Mutex<HashMap<ThreadId, PyErr>>,
 }
 
 impl Policy {
@@ -92,7 +95,7 @@ impl Policy {
                     false
                 }
                 Err(error) => {
-                    let before = lock(&self.raised).replace(error);
+                    let before = lock(&self.raised).insert(thread::current().id(), error);
                     drop(before);
                     false
                 }
@@ -101,14 +104,15 @@ impl Policy {
         asked.unwrap_or(false)
     }
 
+    /// Returns whether a policy that the calling thread has asked was ended by a signal handler.
     fn has_raised(&self) -> bool {
-        lock(&self.raised).is_some()
+        lock(&self.raised).contains_key(&thread::current().id())
     }
 
     /// Returns the outcome of an accepting call: the exception of the policy if there is one. An accepted connection
     /// then goes to `kept`.
     fn outcome(&self, accepted: PyResult<Channel>, kept: &Mutex<Vec<Channel>>) -> PyResult<Channel> {
-        let Some(raised) = lock(&self.raised).take() else { return accepted };
+        let Some(raised) = lock(&self.raised).remove(&thread::current().id()) else { return accepted };
         lock(kept).extend(accepted);
         Err(raised)
     }
@@ -161,7 +165,7 @@ impl Listener {
         let (options, settings) = options::all(options)?;
         let mut builder = strait::Listener::builder().options(options);
         let has_policy = policy.is_some();
-        let policy = Arc::new(Policy { function: Mutex::new(policy), raised: Mutex::new(None) });
+        let policy = Arc::new(Policy { function: Mutex::new(policy), raised: Mutex::default() });
         if has_policy {
             let policy = policy.clone();
             builder = builder.policy(move |peer| policy.allows(*peer));

@@ -1,6 +1,7 @@
 """Data pipes, calls, invitations, and what connections tell about themselves."""
 
 import asyncio
+import contextlib
 import gc
 import os
 import selectors
@@ -432,6 +433,39 @@ def test_a_signal_handler_ends_a_policy_and_the_accept(directory, python):
         connection.send(1)
     connecting.join(LONG)
     listener.close()
+
+
+def test_a_signal_handler_ends_the_accept_of_the_thread_that_asked_the_policy(directory):
+    def policy(_peer):
+        if threading.current_thread() is threading.main_thread():
+            signal.raise_signal(signal.SIGINT)
+        return True
+
+    def connects():
+        for _ in range(200):
+            with contextlib.suppress(strait.Refused, strait.PeerClosed):
+                strait.connect("two", directory=directory, timeout=LONG).close()
+
+    raised = []
+
+    def accepts():
+        try:
+            while True:
+                listener.accept().close()
+        except strait.Closed:
+            pass
+        except BaseException as error:  # noqa: BLE001
+            raised.append(error)
+
+    listener = strait.Listener("two", directory=directory, policy=policy)
+    accepting, connecting = thread(accepts), thread(connects)
+    while connecting.is_alive():
+        with contextlib.suppress(KeyboardInterrupt, strait.TimedOut):
+            listener.accept(0.05).close()
+    listener.close()
+    accepting.join(LONG)
+    assert not accepting.is_alive()
+    assert raised == []
 
 
 def test_connect_can_wait_for_the_listener(directory):
