@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicU32, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
-use common::{Actor, DEADLINE, alone, content_of, descriptors, file_with, mappings, parent, pattern, wait_until};
+use common::{Actor, DEADLINE, SOON, alone, content_of, descriptors, file_with, mappings, parent, pattern, wait_until};
 use rustix::event::{PollFd, PollFlags, poll};
 use rustix::net::{AddressFamily, SendFlags, SocketFlags, SocketType};
 use strait::meet::Connector;
@@ -69,6 +69,8 @@ fn child() {
         ("closing for others", closing_for_others),
         ("reads the last", reads_the_last),
         ("others do not read", others_do_not_read),
+        ("reads nothing", reads_nothing),
+        ("one peer reads nothing", one_peer_reads_nothing),
         ("storm", storm),
         ("scribbles", scribbles),
         ("echo", |_| common::echo(&common::parent_over_any(&Options::new().wait(Wait::Block)))),
@@ -1394,13 +1396,44 @@ fn reads_the_last(_: &str) {
 }
 
 /// Shows that a channel whose peer receives can send descriptors although other channels of the link have many in
-/// flight.
+/// flight, with a limit on descriptors that is large, and with the usual limit.
 #[test]
 fn a_channel_that_is_read_passes_descriptors_whatever_others_have_under_way() {
-    alone("others do not read", "");
+    for limit in ["16384", USUAL_LIMIT] {
+        alone("others do not read", limit);
+    }
 }
 
-fn others_do_not_read(_: &str) {
+/// The usual soft limit of a process on descriptors.
+const USUAL_LIMIT: &str = "1024";
+
+/// Sets the soft limit of this process on descriptors to `most`, or to the hard limit if that is lower. Returns the
+/// limit.
+fn limit_descriptors(most: &str) -> u64 {
+    let old = rustix::process::getrlimit(rustix::process::Resource::Nofile);
+    let most = most.parse::<u64>().unwrap().min(old.maximum.unwrap_or(u64::MAX));
+    let new = rustix::process::Rlimit { current: Some(most), ..old };
+    rustix::process::setrlimit(rustix::process::Resource::Nofile, new).unwrap();
+    most
+}
+
+/// Sends messages with files on `ends` until each end refuses one file more. Returns the number of files sent.
+fn fill_with_files(ends: &[Channel]) -> usize {
+    let file = file_with(b"content");
+    let mut sent = 0;
+    for count in [64, 1] {
+        for end in ends {
+            let files = || (0..count).map(|_| Handle::from(file.try_clone().unwrap()));
+            while end.try_send(Outgoing::new(b"files").handles(files())).is_ok() {
+                sent += count;
+            }
+        }
+    }
+    sent
+}
+
+fn others_do_not_read(limit: &str) {
+    let limit = limit_descriptors(limit);
     let (_child, channel) = common::spawn("reads the last");
     let (near, far): (Vec<_>, Vec<_>) = (0..30).map(|_| Channel::pair().unwrap()).unzip();
     channel.send(Outgoing::new(b"ends").handles(far.into_iter().map(Handle::from))).unwrap();
@@ -1411,17 +1444,59 @@ fn others_do_not_read(_: &str) {
         assert_eq!(recv(read).bytes(), [count as u8]);
     };
     pass(1);
-    let file = file_with(b"content");
-    let mut sent = 0;
-    for end in unread {
-        while end.try_send(Outgoing::new(b"").handle(file.try_clone().unwrap())).is_ok() {
-            sent += 1;
-        }
+    let sent = fill_with_files(unread);
+    assert!(sent as u64 <= limit / 4, "{sent} descriptors are in flight to one peer");
+    pass(64);
+    pass(64);
+}
+
+/// Shows that a peer with seven channels that receives nothing leaves descriptors for other peers. The kernel limits
+/// the descriptors in flight of a user, so this process has a user of its own.
+#[test]
+fn a_peer_that_reads_nothing_keeps_no_descriptor_from_another_peer() {
+    if !rustix::process::geteuid().is_root() {
+        println!("Only root can start a process as another user.");
+        return;
     }
-    let most = rustix::process::getrlimit(rustix::process::Resource::Nofile).current.unwrap_or(u64::MAX) / 4;
-    assert!(sent as u64 <= most, "{sent} descriptors are in flight to one peer");
-    pass(64);
-    pass(64);
+    let mut command = common::command("one peer reads nothing", "");
+    common::finish(Actor(command.uid(54_322).gid(54_322).spawn().unwrap()));
+}
+
+/// Receives the ends of channels, and then nothing more.
+fn reads_nothing(_: &str) {
+    let channel = parent();
+    let ends = recv(&channel).take_handles().unwrap();
+    channel.send(&[ends.len() as u8]).unwrap();
+    loop {
+        std::thread::park();
+    }
+}
+
+fn one_peer_reads_nothing(_: &str) {
+    const FURTHER: usize = 6;
+    let limit = limit_descriptors(USUAL_LIMIT);
+    let (_silent, silent) = common::spawn("reads nothing");
+    let (_reader, reader) = common::spawn("echo");
+    let (mut near, far): (Vec<_>, Vec<_>) = (0..FURTHER).map(|_| Channel::pair().unwrap()).unzip();
+    silent.send(Outgoing::new(b"ends").handles(far.into_iter().map(Handle::from))).unwrap();
+    assert_eq!(recv(&silent).bytes(), [FURTHER as u8]);
+    near.push(silent);
+    let sent = fill_with_files(&near);
+
+    let pass = |message: Outgoing<'_>| {
+        reader.send_by(message, SOON).unwrap();
+        recv(&reader)
+    };
+    let mut file = pass(Outgoing::new(b"file").handle(file_with(b"content")));
+    assert_eq!(content_of(file.take_handles().unwrap().remove(0)), b"content");
+    let long = pattern(1, 1 << 20);
+    assert!(pass(Outgoing::new(&long)).bytes() == long);
+    let (kept, sent_away) = Channel::pair().unwrap();
+    let mut end = pass(Outgoing::new(b"end").handle(sent_away));
+    let end = end.take_handles().unwrap().remove(0).into_channel().unwrap();
+    kept.send_by(b"through", SOON).unwrap();
+    assert_eq!(recv(&end).bytes(), b"through");
+    assert!(sent as u64 <= limit / 4, "{sent} descriptors are in flight to one peer");
 }
 
 /// Shows that messages of idle ends do not keep other ends from sending. An end counts its messages in flight when it
