@@ -108,12 +108,12 @@ attack! {
 
 /// A userfaultfd. The kernel waits for the content of each page of the userfaultfd until this process provides the
 /// content.
-struct Watcher {
+pub(crate) struct Watcher {
     userfaultfd: OwnedFd,
 }
 
 /// A page of a [`Watcher`] on which a thread blocks until this value is dropped.
-struct Page<'a> {
+pub(crate) struct Page<'a> {
     watcher: &'a Watcher,
     at: usize,
     thread: Option<std::thread::JoinHandle<()>>,
@@ -123,7 +123,7 @@ const PAGE: usize = 4096;
 
 impl Watcher {
     /// Makes a userfaultfd; returns `None` if the kernel does not let this user block the kernel on a page.
-    fn new() -> Option<Self> {
+    pub(crate) fn new() -> Option<Self> {
         // SAFETY: the call takes flags only.
         let raw = unsafe { libc::syscall(libc::SYS_userfaultfd, libc::O_CLOEXEC) } as libc::c_int;
         if raw < 0 {
@@ -145,18 +145,24 @@ impl Watcher {
     /// Starts a thread that watches `watched`, which is ready, and copies the event to a page without content. The
     /// thread has no copy of the descriptor.
     fn stand_still_with(&self, watched: &OwnedFd) -> Page<'_> {
+        let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+        epoll::add(&set, watched, epoll::EventData::new_u64(1), epoll::EventFlags::IN).unwrap();
+        self.stand_still_in(move |at| {
+            let events = std::ptr::with_exposed_provenance_mut(at);
+            // SAFETY: the page has room for an event, and stays mapped until this thread was joined.
+            unsafe { libc::epoll_wait(set.as_raw_fd(), events, 1, -1) };
+        })
+    }
+
+    /// Starts a thread that calls `call` with the address of a page without content. The call makes a system call with
+    /// this page, and blocks in the kernel until the returned value is dropped.
+    pub(crate) fn stand_still_in(&self, call: impl FnOnce(usize) + Send + 'static) -> Page<'_> {
         let (protection, flags) = (ProtFlags::READ | ProtFlags::WRITE, MapFlags::PRIVATE);
         // SAFETY: the mapping is new.
         let at = unsafe { mmap_anonymous(std::ptr::null_mut(), PAGE, protection, flags) }.unwrap().addr();
         // UFFDIO_REGISTER: the address, the length, and the mode (missing pages).
         assert_eq!(self.ask(0xc020_aa00, [at as u64, PAGE as u64, 1, 0]), 0);
-        let set = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
-        epoll::add(&set, watched, epoll::EventData::new_u64(1), epoll::EventFlags::IN).unwrap();
-        let thread = std::thread::spawn(move || {
-            let events = std::ptr::with_exposed_provenance_mut(at);
-            // SAFETY: the page has room for an event, and stays mapped until this thread was joined.
-            unsafe { libc::epoll_wait(set.as_raw_fd(), events, 1, -1) };
-        });
+        let thread = std::thread::spawn(move || call(at));
         let mut event = [0; 32];
         assert_eq!(rustix::io::read(&self.userfaultfd, &mut event).unwrap(), 32, "no thread waits for the page");
         Page { watcher: self, at, thread: Some(thread) }

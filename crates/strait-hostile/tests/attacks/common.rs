@@ -4,7 +4,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Command, Stdio};
 use std::time::{Duration, Instant};
 
-use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
+use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair, sockopt};
 use rustix::time::{ClockId, clock_gettime};
 use strait::{Channel, Error, Handle, Options, Outgoing};
 use strait_hostile::RawPeer;
@@ -70,9 +70,13 @@ pub(crate) fn alone(test: &str, play: impl FnOnce()) {
     }
 }
 
-/// Returns a connected pair of sockets for a link.
+/// Returns a connected pair of sockets for a link. As the wire protocol demands of the maker of a pair, the kernel
+/// attaches the sender's credentials to each packet.
 pub(crate) fn sockets() -> (OwnedFd, OwnedFd) {
-    socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap()
+    let pair = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    sockopt::set_socket_passcred(&pair.0, true).unwrap();
+    sockopt::set_socket_passcred(&pair.1, true).unwrap();
+    pair
 }
 
 /// Returns an attacker and its victim, with an open link and an open first channel.

@@ -388,6 +388,12 @@ attack! {
                 peer.packet(&Packet::introduce(1), &[thing.as_fd()]).unwrap();
                 assert_eq!(verdict(&mut peer, &channel), Some("an introduction without a socket"));
             }
+            // A socket with which the kernel would not name the senders of packets.
+            let nameless = socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+            let (mut peer, channel) = meet();
+            peer.packet(&Packet::introduce(1), &[nameless.0.as_fd()]).unwrap();
+            let refused = "an introduction with a socket that does not name the sender of a packet";
+            assert_eq!(verdict(&mut peer, &channel), Some(refused));
             let (mut peer, channel) = meet();
             let (one, other) = sockets();
             for (number, socket) in [(1, one.as_fd()), (2, other.as_fd()), (1, one.as_fd()), (1, other.as_fd()), (2, one.as_fd())] {

@@ -10,6 +10,7 @@ mod common;
 mod closing;
 mod descriptors;
 mod ends;
+mod introductions;
 mod memory;
 mod names;
 mod pipes;

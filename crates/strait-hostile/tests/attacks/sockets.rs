@@ -260,35 +260,46 @@ attack! {
 }
 
 attack! {
-    /// A peer introduces a socket that makes a descriptor with each packet: no such descriptor stays open.
+    /// A peer introduces a socket that makes a descriptor with each packet, from the first packet or from a later one:
+    /// no such descriptor stays open.
     a18_an_introduction_that_makes_descriptors {
-        on_a_victim(|mut peer, channel| {
-            let (one, other) = sockets();
-            let made = Tampering::Option(SO_PASSPIDFD, 1);
+        for from_the_first in [true, false] {
+            makes_descriptors(from_the_first);
+        }
+    }
+}
+
+/// Plays [`a18_an_introduction_that_makes_descriptors`].
+fn makes_descriptors(from_the_first: bool) {
+    on_a_victim(|mut peer, channel| {
+        let (one, other) = sockets();
+        let made = Tampering::Option(SO_PASSPIDFD, 1);
+        if from_the_first {
             made.of(one.as_fd());
-            peer.packet(&Packet::introduce(5), &[one.as_fd()]).unwrap();
-            wire::send(&other, &handshake::announce(0x77).to_bytes(), &[]).unwrap();
-            let arena = peer.announce(1, 2, 4, 2 + 5).unwrap();
-            let lane = arena.lane(0);
-            lane.transfer().store(transfer::HANDED_OVER, std::sync::atomic::Ordering::SeqCst);
-            let table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, 0);
-            peer.send_ends(b"", 1, &table, &[lane]).unwrap();
-            let end = channel.recv_by(SOON).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
-            // The victim's look at the first packet of a link resets the option, so the peer sets it again later.
+        }
+        peer.packet(&Packet::introduce(5), &[one.as_fd()]).unwrap();
+        wire::send(&other, &handshake::announce(0x77).to_bytes(), &[]).unwrap();
+        let arena = peer.announce(1, 2, 4, 2 + 5).unwrap();
+        let lane = arena.lane(0);
+        lane.transfer().store(transfer::HANDED_OVER, std::sync::atomic::Ordering::SeqCst);
+        let table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, 0);
+        peer.send_ends(b"", 1, &table, &[lane]).unwrap();
+        let end = channel.recv_by(SOON).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+        if !from_the_first {
             let received = end.recv_by(WAITED).map(drop);
             assert!(matches!(received, Err(Error::TimedOut)), "{received:?}");
-            let before = descriptors();
             made.of(one.as_fd());
-            let mut sent = 0;
-            while sent < 300 && wire::send(&other, &Packet::wake().to_bytes(), &[]).unwrap_or(false) {
-                sent += 1;
-            }
-            let received = without_spinning("receiving", || end.recv_by(WAITED).map(drop));
-            assert!(matches!(received, Err(Error::BadPeer(_))), "{received:?}");
-            assert_no_more_than(before, &format!("{sent} packets"));
-            drop(one);
-        });
-    }
+        }
+        let before = descriptors();
+        let mut sent = 0;
+        while sent < 300 && wire::send(&other, &Packet::wake().to_bytes(), &[]).unwrap_or(false) {
+            sent += 1;
+        }
+        let received = without_spinning("receiving", || end.recv_by(WAITED).map(drop));
+        assert!(matches!(received, Err(Error::BadPeer(_))), "{received:?}");
+        assert_no_more_than(before, &format!("{sent} packets"));
+        drop(one);
+    });
 }
 
 attack! {

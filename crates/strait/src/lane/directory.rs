@@ -23,6 +23,7 @@ use crate::link::peers::{ClaimedProcess, Look};
 use crate::link::uses::Directory;
 use crate::link::{Attachments, InUse, Link, MISSING, peers, uses};
 use crate::os::fork::PerProcess;
+use crate::os::socket::credentials;
 use crate::quota::{Amounts, Charge, OverLimit, Resource};
 use crate::shm::{Shareable, sizes_of_lanes};
 use crate::sync::unpoisoned;
@@ -396,13 +397,15 @@ impl LaneDirectory {
         if !crate::os::socket::is_seqpacket(&socket)? {
             return Err(Error::BadPeer("an introduction without a socket"));
         }
+        if !credentials::are_asked(socket.as_fd())? {
+            return Err(Error::BadPeer("an introduction with a socket that does not name the sender of a packet"));
+        }
         // Checked before the link is made: this thread is the leader of the peer's link, and must drop no link.
         if unpoisoned(&self.announcements).introduced.len() >= MOST {
             return Err(Error::BadPeer("more introductions than permitted"));
         }
         let charge = peer.ledger().charge_descriptors(&[socket.as_fd()])?;
-        let link = peer.introduced_over(socket.into_fd(), claim)?;
-        link.ledger().introduced_by(charge);
+        let link = peer.introduced_over(socket.into_fd(), charge, claim)?;
         if peer.refuses_descriptors() {
             link.refuse_descriptors();
         }
@@ -639,9 +642,9 @@ impl Link {
             return Ok(None);
         };
         let (socket, _) = crate::os::socket::pair()?;
+        credentials::ask(socket.as_fd(), true)?;
         let charge = self.ledger().charge_descriptors(&[socket.as_fd()])?;
-        let link = self.introduced_over(socket, claim)?;
-        link.ledger().introduced_by(charge);
+        let link = self.introduced_over(socket, charge, claim)?;
         self.announcements().introduced.insert(key, Arc::clone(&link));
         Ok(Some(Arc::clone(&link)))
     }
@@ -705,13 +708,14 @@ impl Link {
         unpoisoned(&self.lane_directory().announcements)
     }
 
-    /// Creates the link to a process introduced by this link's peer, over the received `socket`. `claim` is the peer's
-    /// description of the process. Sends the handshake on the new link, now or before any other packet.
-    fn introduced_over(&self, socket: OwnedFd, claim: ClaimedProcess) -> Result<InUse, Error> {
+    /// Creates the link to a process introduced by this link's peer, over the received `socket`. `charge` is the charge
+    /// for the socket against this link's peer, and `claim` is the peer's description of the process. Sends the
+    /// handshake on the new link, now or before any other packet.
+    fn introduced_over(&self, socket: OwnedFd, charge: Option<Charge>, claim: ClaimedProcess) -> Result<InUse, Error> {
         // The name is obtained first, because it may fail: a dropped link is closed for good, but this call may be
         // tried again.
         let name = peers::own_name()?;
-        let link = Self::over(socket, self.ledger().memory().unwrap_or(usize::MAX), Arc::<LaneDirectory>::default())?;
+        let link = Self::over_received(socket, self, charge, Arc::<LaneDirectory>::default());
         link.was_introduced(self, claim);
         link.send_handshake_sooner_or_later(name);
         Ok(link)
@@ -948,8 +952,8 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
             static NUMBER: std::sync::atomic::AtomicU64 = std::sync::atomic::AtomicU64::new(0);
             let (one, other) = crate::os::socket::pair()?;
             // Requested before either process can send its handshake, so that the kernel names the sender.
-            crate::os::socket::credentials::ask(std::os::fd::AsFd::as_fd(&one), true)?;
-            crate::os::socket::credentials::ask(std::os::fd::AsFd::as_fd(&other), true)?;
+            credentials::ask(one.as_fd(), true)?;
+            credentials::ask(other.as_fd(), true)?;
             let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             none.insert(Introduction { number, sockets: [Some(one), Some(other)] })
         }

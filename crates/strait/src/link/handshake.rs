@@ -12,9 +12,8 @@ use super::reuse::MadeBy;
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::os::socket::Interest;
-use crate::os::socket::credentials::{self, Sender};
+use crate::os::socket::credentials::Sender;
 use crate::peer::Peer;
-use crate::quota::closing;
 use crate::signals;
 use crate::wake::interrupt::Interruption;
 
@@ -119,10 +118,10 @@ impl Link {
     /// Returns `false` if no packet has arrived. Returns `true` if packets may be received now. Only the leader may
     /// call this.
     pub(super) fn knows_who_it_is(&self) -> Result<bool, Error> {
-        let Some(socket) = self.io.socket().filter(|_| !self.peer.is_identified.load(Ordering::Relaxed)) else {
+        if self.is_local() || self.peer.is_identified.load(Ordering::Relaxed) {
             return Ok(true);
-        };
-        let mut sender = credentials::of_next_packet(socket, closing::close_nobodys)?;
+        }
+        let mut sender = self.io.next_sender()?;
         if sender.is_none() {
             // The first packet may arrive just now, and must not be taken before the kernel was asked for the sender.
             let found = self.io.wait(Interest::Readable, Deadline::NOW)?;
@@ -133,17 +132,11 @@ impl Link {
                 return Ok(false);
             }
             // The peer may have sent packets between the two looks and hung up then. After a hang-up it sends none.
-            sender = credentials::of_next_packet(socket, closing::close_nobodys)?;
+            sender = self.io.next_sender()?;
         }
-        if sender.is_none() {
-            return Ok(true);
-        }
+        let Some(next) = sender else { return Ok(true) };
         // Only a process with a copy of the socket can have taken the packet meanwhile.
-        let Some((sender, inode)) = credentials::of_first_packet(socket, closing::close_nobodys)? else {
-            return Ok(false);
-        };
-        // From here on the kernel attaches no credentials to packets; no packet is received while it attaches them.
-        credentials::ask(socket, false)?;
+        let Some((sender, inode)) = self.io.first_sender(next)? else { return Ok(false) };
         // An honest peer requests credentials before its handshake, so that the kernel attaches the peer's own
         // credentials. Without that request the kernel cannot name the peer; the creator of the socket need not be the
         // peer.

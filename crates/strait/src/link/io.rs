@@ -10,7 +10,8 @@ use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::fault;
 use crate::os::fork::Born;
-use crate::os::socket::{self, Interest, Readiness, ReceivedPacket, Sent};
+use crate::os::socket::credentials::{self, Next, Sender};
+use crate::os::socket::{self, Beside, Interest, Readiness, ReceivedPacket, Sent};
 use crate::quota::closing::{self, ReceivedFd};
 use crate::quota::{Ledger, OverLimit};
 use crate::shm::{Mapping, Shareable, Sizes};
@@ -112,6 +113,16 @@ pub(crate) trait Io: Send + Sync {
     /// Removes from the socket the packet that [`receive`](Self::receive) returned last; the caller passes this packet
     /// as `packet`. Fails if the socket gives another packet. Every error of this call is permanent.
     fn take(&self, packet: &Packet) -> Result<(), Error>;
+    /// Returns the sender of the next packet, and leaves the packet in the socket; `None` if no packet is there.
+    fn next_sender(&self) -> Result<Option<Next>, Error> {
+        Ok(None)
+    }
+    /// Returns the sender of the first packet, which is the packet `next`, and the inode number of a pidfd of the
+    /// sender, if known. From then on, the kernel attaches credentials to no later packet; but on a socket that another
+    /// process made, credentials come with every packet. Returns `None` if another process has taken the packet.
+    fn first_sender(&self, _next: Next) -> Result<Option<(Sender, Option<u64>)>, Error> {
+        Ok(None)
+    }
     /// Checks that the socket really has no packet, after [`receive`](Self::receive) has returned none. A process with
     /// a copy of the socket can make it hide packets.
     ///
@@ -145,6 +156,13 @@ impl Socket {
         Self { fd: Some(Arc::new(socket)), has_more: AtomicBool::new(false), ledger, born: Born::here() }
     }
 
+    /// Returns whether another process made the socket, and sent it to this process with an introduction. The maker may
+    /// have kept a copy. While a thread of the maker holds the lock of the socket, for as long as the maker likes, each
+    /// `setsockopt` on the socket blocks. So this process sets no option of the socket.
+    fn is_received(&self) -> bool {
+        self.ledger.introducer().is_some()
+    }
+
     fn fd(&self) -> BorrowedFd<'_> {
         self.fd.as_ref().expect("closed when it is dropped").as_fd()
     }
@@ -157,9 +175,10 @@ impl Socket {
         let mut bytes = [0; PACKET];
         let mut descriptors = Vec::new();
         let mut most = socket::SCM_MAX_FD;
+        let beside = if self.is_received() { Beside::Credentials } else { Beside::Nothing };
         if refusing {
             // The memory comes first; the receive has no room for any other attachment.
-            most = match socket::look(self.fd(), &mut bytes, &mut descriptors, 0)? {
+            most = match socket::look(self.fd(), &mut bytes, &mut descriptors, 0, beside)? {
                 ReceivedPacket::Empty => return Ok(Incoming::Empty),
                 ReceivedPacket::HungUp => return Ok(Incoming::HungUp),
                 ReceivedPacket::Packet { len: PACKET, .. } => {
@@ -168,19 +187,22 @@ impl Socket {
                 ReceivedPacket::Packet { .. } => 0,
             };
         }
-        match socket::look(self.fd(), &mut bytes, &mut descriptors, most)? {
+        match socket::look(self.fd(), &mut bytes, &mut descriptors, most, beside)? {
             ReceivedPacket::Empty => Ok(Incoming::Empty),
             ReceivedPacket::HungUp => Ok(Incoming::HungUp),
-            ReceivedPacket::Packet { len, truncated, descriptors_lost, has_more } => {
+            ReceivedPacket::Packet { len, truncated, descriptors_lost, has_more, lacks_credentials } => {
                 let packet = (len == PACKET && !truncated).then(|| Packet::decode(&bytes)).flatten();
                 let payer = self.ledger.payer();
                 let attachments: Vec<_> = descriptors.into_iter().map(|fd| ReceivedFd::new(fd, &payer)).collect();
                 let packet = match packet {
-                    Some(packet) if !has_more => packet,
-                    other => {
-                        let more = "a packet with control data that was not asked for";
-                        return Err(Error::BadPeer(if other.is_some() { more } else { "an invalid packet" }));
+                    None => return Err(Error::BadPeer("an invalid packet")),
+                    Some(_) if has_more => {
+                        return Err(Error::BadPeer("a packet with control data that was not asked for"));
                     }
+                    Some(_) if lacks_credentials => {
+                        return Err(Error::BadPeer("a packet without the credentials of its sender"));
+                    }
+                    Some(packet) => packet,
                 };
                 let expected = packet.descriptors() as usize;
                 if attachments.len() > expected || (attachments.len() < expected && !descriptors_lost) {
@@ -208,7 +230,7 @@ impl Drop for Socket {
         let Some(fd) = Arc::into_inner(fd) else { return };
         match self.ledger.introducer() {
             // The creator of the socket may have made others watch the socket, so that closing could block.
-            Some(introducer) => closing::close_elsewhere(fd, &introducer),
+            Some(introducer) => closing::close_elsewhere(fd, introducer),
             // Closing the socket also closes the descriptors of unread packets.
             None if !socket::ends_empty(fd.as_fd()) => closing::close_elsewhere(fd, &self.ledger.payer()),
             None => {}
@@ -269,6 +291,22 @@ impl Io for Socket {
         } else {
             Err(Error::BadPeer("a packet other than the one that the socket has shown before"))
         }
+    }
+
+    fn next_sender(&self) -> Result<Option<Next>, Error> {
+        credentials::of_next_packet(self.fd(), closing::close_nobodys)
+    }
+
+    fn first_sender(&self, next: Next) -> Result<Option<(Sender, Option<u64>)>, Error> {
+        if self.is_received() {
+            return Ok(Some((next.sender, credentials::inode_by_pid(next.sender))));
+        }
+        let first = credentials::of_first_packet(self.fd(), closing::close_nobodys)?;
+        // No packet is received while the kernel attaches credentials to the packets.
+        if first.is_some() {
+            credentials::ask(self.fd(), false)?;
+        }
+        Ok(first)
     }
 
     fn check_nothing(&self) -> Result<(), Error> {

@@ -33,7 +33,7 @@ use crate::error::Error;
 use crate::os::fault;
 use crate::os::socket::credentials;
 use crate::peer::Peer;
-use crate::quota::{Ledger, Usage};
+use crate::quota::{Charge, Ledger, Usage};
 pub(crate) use handshake::ANONYMOUS;
 use handshake::PeerState;
 use in_flight::LinkInFlight;
@@ -105,18 +105,37 @@ impl Link {
     /// Creates the link over `socket`, a connected socket, and sends nothing. `memory_limit` is the most memory, in
     /// bytes, that this process maps for the link. `directory` is the state of the lanes for the link.
     pub(crate) fn over(socket: OwnedFd, memory_limit: usize, directory: Arc<dyn Directory>) -> Result<InUse, Error> {
-        static NUMBER: AtomicU64 = AtomicU64::new(1);
         credentials::ask(socket.as_fd(), true)?;
         crate::os::socket::receive_plainly(socket.as_fd());
-        crate::os::close::look_up();
         // Best effort: the sockets of a listener are made without this option, and sockets from other processes may be,
         // too.
         let _ = credentials::accept_rights(socket.as_fd(), true);
+        Ok(Self::over_prepared(socket, Ledger::new(Some(memory_limit)), directory))
+    }
+
+    /// Creates the link over `socket`, a connected socket that the peer of the link `by` has sent with an introduction,
+    /// and sends nothing. `charge` is the charge for the socket against that peer. `directory` is the state of the
+    /// lanes for the link.
+    ///
+    /// The peer may have kept a copy of the socket. So the call sets no option of the socket: `setsockopt` blocks while
+    /// a thread of another process holds the lock of the socket. The introducer has made the kernel attach credentials
+    /// to each packet, which the caller has [checked](credentials::are_asked). Further control messages end the link.
+    pub(crate) fn over_received(
+        socket: OwnedFd,
+        by: &Self,
+        charge: Option<Charge>,
+        directory: Arc<dyn Directory>,
+    ) -> InUse {
+        Self::over_prepared(socket, Ledger::of_introduced(by.ledger.memory(), charge), directory)
+    }
+
+    fn over_prepared(socket: OwnedFd, ledger: Arc<Ledger>, directory: Arc<dyn Directory>) -> InUse {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
+        crate::os::close::look_up();
         let number = NUMBER.fetch_add(1, Ordering::Relaxed);
-        let ledger = Ledger::new(Some(memory_limit));
         let link = Self::new(number, Box::new(Socket::new(socket, ledger.clone())), ledger, directory).in_use();
         peers::note(&link);
-        Ok(link)
+        link
     }
 
     /// Creates the link over `socket` to a process that has connected to a listener, after the handshake was received.

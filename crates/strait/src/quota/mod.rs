@@ -254,21 +254,28 @@ pub(crate) struct Ledger {
     memory: Option<u64>,
     mapped: AtomicU64,
     account: OnceLock<Arc<Account>>,
-    /// The charge for the link's own descriptor against the peer that introduced the two processes; unset if no peer
+    /// The charge for the link's own descriptor against the peer that introduced the two processes; `None` if no peer
     /// introduced the two processes.
-    introduced: OnceLock<Held>,
+    introduced: Option<Held>,
 }
 
 impl Ledger {
     /// Creates the ledger of a link. At most `memory` bytes of the peer's memory may be mapped because of the link; if
     /// `memory` is `None`, the link charges nothing.
     pub(crate) fn new(memory: Option<usize>) -> Arc<Self> {
-        Arc::new(Self {
-            memory: memory.map(|bytes| bytes as u64),
-            mapped: AtomicU64::new(0),
-            account: OnceLock::new(),
-            introduced: OnceLock::new(),
-        })
+        Self::with(memory, None)
+    }
+
+    /// Creates the ledger of a link between two processes that another peer has introduced to each other, with the
+    /// limit `memory` as in [`Ledger::new`]. `charge` is the charge against that peer for the link's own descriptor;
+    /// the ledger keeps the charge. With `None`, the link counts as introduced, and no charge is kept.
+    pub(crate) fn of_introduced(memory: Option<usize>, charge: Option<Charge>) -> Arc<Self> {
+        Self::with(memory, Some(charge.map_or_else(Held::nothing, Charge::into_held)))
+    }
+
+    fn with(memory: Option<usize>, introduced: Option<Held>) -> Arc<Self> {
+        let memory = memory.map(|bytes| bytes as u64);
+        Arc::new(Self { memory, mapped: AtomicU64::new(0), account: OnceLock::new(), introduced })
     }
 
     /// Returns the greatest number of bytes of the peer's memory that may be mapped because of the link; `None` if the
@@ -283,18 +290,11 @@ impl Ledger {
         self.account.get_or_init(|| Account::open(Some(peer)));
     }
 
-    /// Records that another peer has introduced the two processes of the link to each other. `charge` is the charge
-    /// against that peer for the link's own descriptor; the ledger keeps the charge. With `None`, the link counts as
-    /// introduced, and no charge is kept.
-    pub(crate) fn introduced_by(&self, charge: Option<Charge>) {
-        let _ = self.introduced.set(charge.map_or_else(Held::nothing, Charge::into_held));
-    }
-
     /// Returns the account of the peer that introduced the two processes of the link to each other; that peer is
     /// charged for the link's own descriptor. `None` if no peer introduced the two processes; an empty payer if no
     /// charge was kept.
-    pub(crate) fn introducer(&self) -> Option<Payer> {
-        self.introduced.get().map(|held| held.payer.clone())
+    pub(crate) fn introducer(&self) -> Option<&Payer> {
+        self.introduced.as_ref().map(|held| &held.payer)
     }
 
     /// Returns the account of the link's peer, for charges that outlive the link; an empty payer if the link charges
@@ -686,13 +686,14 @@ mod tests {
 
     #[test]
     fn what_outlives_its_link_counts_until_it_is_dropped() {
-        let (ledger, introducer) = (Ledger::new(Some(1000)), Ledger::new(Some(1000)));
+        let introducer = Ledger::new(Some(1000));
+        let charge = introducer.charge(Amounts::of(Resource::Descriptors, 1)).unwrap();
+        let ledger = Ledger::of_introduced(Some(1000), charge);
         let pending = || ledger.account().pending_close.load(Ordering::Relaxed);
         let closes = ledger.payer().charge_pending_close();
         assert_eq!((counted(&ledger), pending()), ([0, 0, 1], 1));
         drop(closes);
         assert_eq!((counted(&ledger), pending()), ([0; 3], 0));
-        ledger.introduced_by(introducer.charge(Amounts::of(Resource::Descriptors, 1)).unwrap());
         assert_eq!(counted(&introducer), [0, 0, 1]);
         drop(ledger);
         assert_eq!(counted(&introducer), [0; 3]);

@@ -14,7 +14,7 @@ use crate::lane::directory::LaneDirectory;
 use crate::link::packet::Packet;
 use crate::link::{Attachments, InUse, Link, peers};
 use crate::os::alone::is_alone;
-use crate::os::socket;
+use crate::os::socket::{self, credentials};
 use crate::quota::{self, OverLimit, Resource};
 use crate::shm::{Mapping, Shareable, lane_size};
 use crate::wake::leader::Doing;
@@ -54,6 +54,7 @@ impl Pair {
     /// Introduces another process, which is at the returned socket, under this number.
     fn introduce(&self, number: u64) -> std::os::fd::OwnedFd {
         let (theirs, other) = socket::pair().unwrap();
+        credentials::ask(theirs.as_fd(), true).unwrap();
         self.send(Packet::Introduce { number, name: 0, inode: 0 }, Attachments::descriptors(&[theirs.as_fd()]));
         other
     }

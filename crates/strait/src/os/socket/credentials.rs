@@ -29,6 +29,12 @@ pub(crate) fn ask(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
     call("setsockopt(SO_PASSCRED)", || sockopt::set_socket_passcred(socket, on)).named("setsockopt(SO_PASSCRED)")
 }
 
+/// Returns whether the kernel shows the sender's credentials with each packet received from `socket`. Does not block,
+/// even if another process holds the lock of the socket.
+pub(crate) fn are_asked(socket: BorrowedFd<'_>) -> Result<bool, Error> {
+    call("getsockopt(SO_PASSCRED)", || sockopt::socket_passcred(socket)).named("getsockopt(SO_PASSCRED)")
+}
+
 /// Lets the peer send descriptors over `socket`; if `on` is `false`, makes the peer's attempts fail. Fails on a kernel
 /// without `SO_PASSRIGHTS` (before Linux 6.16).
 pub(crate) fn accept_rights(socket: BorrowedFd<'_>, on: bool) -> Result<(), Error> {
@@ -173,6 +179,16 @@ pub(crate) fn of_first_packet(
     reset.named("setsockopt(SO_PASSPIDFD)")?;
     let sender = head.sender.map_or(Sender::Unknown, |sender| Sender::Known(peer(sender)));
     Ok(Some((sender, pidfd.and_then(|pidfd| process::inode(&pidfd)))))
+}
+
+/// Returns the inode number of a pidfd of the process that has the pid of `sender` now. `None` if there is no such
+/// process, if the kernel has no such numbers (before Linux 6.9), or if this process has no free descriptor.
+///
+/// The process need not be the sender: the sender may have ended, and another process may have its pid. For a socket on
+/// which this process sets no option; for other sockets [`of_first_packet`] is exact.
+pub(crate) fn inode_by_pid(sender: Sender) -> Option<u64> {
+    let Sender::Known(Peer { pid: Some(pid), .. }) = sender else { return None };
+    process::inode(&process::open(pid).ok()?)
 }
 
 /// Looks at the packet at the head of a socket's queue, with `control` as the room for control messages. Returns `None`

@@ -132,14 +132,26 @@ pub(crate) enum ReceivedPacket {
         /// Whether the kernel has left out descriptors of the packet: the caller gave no room for them, or this process
         /// had no free descriptors.
         descriptors_lost: bool,
-        /// Whether the packet came with a control message for which this library does not ask the kernel. If so, a
-        /// process with a copy of the socket must have asked for the message.
+        /// Whether the packet came with a control message other than descriptors and those in `beside`. If so, a
+        /// process with a copy of the socket must have asked the kernel for the message.
         has_more: bool,
+        /// Whether the packet came without the credentials of its sender, although the caller expects them
+        /// ([`Beside::Credentials`]). If so, a process with a copy of the socket must have changed the socket. `false`
+        /// if the caller gave no room for descriptors.
+        lacks_credentials: bool,
     },
     /// No packet is in the socket's queue now.
     Empty,
     /// The peer has closed the socket, and every packet of the peer has been received.
     HungUp,
+}
+
+/// The control messages, beside descriptors, that come with each packet of a socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Beside {
+    Nothing,
+    /// The credentials of the packet's sender, which are not returned.
+    Credentials,
 }
 
 /// Looks at the next packet without blocking, and leaves the packet in the socket. Copies its bytes to `buffer`, and
@@ -153,24 +165,31 @@ pub(crate) fn look(
     buffer: &mut [u8],
     descriptors: &mut Vec<OwnedFd>,
     most: usize,
+    beside: Beside,
 ) -> Result<ReceivedPacket, Error> {
+    /// Room for the credentials, which the kernel writes first.
+    const CREDENTIALS: usize = cmsg_space!(ScmCredentials(1));
+    const ROOM: usize = CREDENTIALS + cmsg_space!(ScmRights(SCM_MAX_FD));
     /// A buffer aligned like the kernel's headers of control messages, so that it has exactly the room intended.
     #[repr(align(8))]
-    struct Space([MaybeUninit<u8>; cmsg_space!(ScmRights(SCM_MAX_FD))]);
-    let mut space = Space([MaybeUninit::uninit(); cmsg_space!(ScmRights(SCM_MAX_FD))]);
+    struct Space([MaybeUninit<u8>; ROOM]);
+    let mut space = Space([MaybeUninit::uninit(); ROOM]);
     let room = match most {
         0 => 0,
-        SCM_MAX_FD => space.0.len(),
+        SCM_MAX_FD => ROOM - CREDENTIALS,
         // Room for a header and the numbers, not rounded up: rounded up, there could be room for one more number.
         most => size_of::<libc::cmsghdr>() + most * size_of::<libc::c_int>(),
     };
+    let has_room_beside = beside == Beside::Credentials && most > 0;
+    let room = if has_room_beside { CREDENTIALS + room } else { room };
     Ok(match peek::head(socket, buffer, &mut space.0[..room])? {
         Looked::Nothing => ReceivedPacket::Empty,
         Looked::HungUp => ReceivedPacket::HungUp,
         Looked::Packet(Head { len, truncated, control_truncated, descriptors: came, sender, has_more, .. }) => {
             descriptors.extend(came);
-            let has_more = has_more || sender.is_some();
-            ReceivedPacket::Packet { len, truncated, descriptors_lost: control_truncated, has_more }
+            let has_more = has_more || (sender.is_some() && beside == Beside::Nothing);
+            let lacks_credentials = sender.is_none() && has_room_beside;
+            ReceivedPacket::Packet { len, truncated, descriptors_lost: control_truncated, has_more, lacks_credentials }
         }
     })
 }

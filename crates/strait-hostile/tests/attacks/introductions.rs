@@ -1,0 +1,94 @@
+//! Introductions by a process that kept copies of the sockets it made, and uses them to block or to accuse others.
+
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::sync::mpsc;
+use std::time::{Duration, Instant};
+
+use strait::wait::{Interest, Mode, WaitSet};
+use strait::{Channel, Error, Options};
+use strait_hostile::layout::transfer;
+use strait_hostile::record::{AN_END, Table};
+use strait_hostile::{Packet, RawPeer, handshake, wire};
+
+use crate::closing::{Page, Watcher};
+use crate::common::*;
+
+/// The length of a wait that must end at its deadline.
+const WAITED: Duration = Duration::from_millis(200);
+
+/// Runs `work` in another thread, and checks that it takes less than [`SOON`]. Then drops `page`, which ends the
+/// attack; so a thread that blocks because of the attack goes on, and the test can fail.
+fn in_time_beside<T: Send>(what: &str, page: Page<'_>, work: impl FnOnce() -> T + Send) -> T {
+    std::thread::scope(|scope| {
+        let (tell, told) = mpsc::channel();
+        scope.spawn(move || tell.send(work()));
+        let result = told.recv_timeout(SOON);
+        drop(page);
+        result.unwrap_or_else(|_| panic!("{what} takes longer than {SOON:?}"))
+    })
+}
+
+/// Blocks a thread in a system call that holds the lock of `socket`: the call copies a filter from a page without
+/// content.
+fn hold_lock<'a>(watcher: &'a Watcher, socket: &OwnedFd) -> Page<'a> {
+    let copy = socket.try_clone().unwrap();
+    watcher.stand_still_in(move |at| {
+        let program = libc::sock_fprog { len: 1, filter: std::ptr::with_exposed_provenance_mut(at) };
+        let len = size_of::<libc::sock_fprog>() as libc::socklen_t;
+        // SAFETY: the page has room for a filter of one instruction, and stays mapped until this thread was joined.
+        unsafe {
+            let place = (&raw const program).cast();
+            libc::setsockopt(copy.as_raw_fd(), libc::SOL_SOCKET, libc::SO_ATTACH_FILTER, place, len);
+        }
+    })
+}
+
+/// Sends the victim an end whose other end is in the process introduced as `number`, and returns the victim's end.
+fn send_end(peer: &mut RawPeer, channel: &Channel, number: u64) -> Channel {
+    let arena = peer.announce(number, 2, 4, 2 + number).unwrap();
+    let lane = arena.lane(0);
+    lane.transfer().store(transfer::HANDED_OVER, Ordering::SeqCst);
+    let table = Table::of(&[AN_END]).end(arena.name(0), 0, 0, 0);
+    peer.send_ends(b"", 1, &table, &[lane]).unwrap();
+    channel.recv_by(SOON).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap()
+}
+
+attack! {
+    /// A peer introduces a socket while one of its threads holds the socket's lock. The victim waits for an honest
+    /// peer in the same wait set, and the wait ends at its deadline. Neither does a call that uses the introduced link
+    /// block.
+    a18_an_introduced_socket_whose_lock_is_held {
+        let Some(watcher) = Watcher::new() else { return };
+        for accepts in [true, false] {
+            on_a_victim_with(&Options::new().accept_descriptors(accepts), |mut peer, channel| {
+                let set = WaitSet::new().unwrap();
+                let (other, honest) = Channel::pair().unwrap();
+                set.add(&channel, 1, Interest::Readable, Mode::Level).unwrap();
+                set.add(&honest, 2, Interest::Readable, Mode::Level).unwrap();
+                let (half, others) = sockets();
+                let page = hold_lock(&watcher, &half);
+                peer.packet(&Packet::introduce(5), &[half.as_fd()]).unwrap();
+                wire::send(&others, &handshake::announce(0x77).to_bytes(), &[]).unwrap();
+                in_time_beside("a wait beside an introduction", page, || {
+                    let mut events = Vec::new();
+                    let begin = Instant::now();
+                    while begin.elapsed() < WAITED {
+                        set.wait(&mut events, WAITED).unwrap();
+                        assert!(events.is_empty(), "{events:?}");
+                    }
+                    other.send(b"message").unwrap();
+                    while !events.iter().any(|event| event.key() == 2) {
+                        assert!(set.wait(&mut events, SOON).unwrap() > 0);
+                    }
+                });
+                let page = hold_lock(&watcher, &half);
+                in_time_beside("an end over an introduced link", page, || {
+                    let end = send_end(&mut peer, &channel, 5);
+                    wire::send(&others, &Packet::wake().to_bytes(), &[]).unwrap();
+                    assert_eq!(end.recv_by(WAITED).map(drop).unwrap_err(), Error::TimedOut);
+                });
+            });
+        }
+    }
+}
