@@ -5,6 +5,9 @@ use std::fmt;
 /// The length in bytes of the longest message that any channel takes; equal to [`MAX_MESSAGE`](crate::MAX_MESSAGE).
 const LONGEST: usize = 256 << 20;
 
+/// The page that says for which object the library makes each system call.
+const SYSTEM_CALLS: &str = "https://github.com/strait-ipc/strait/blob/main/docs/reference/system-calls.md";
+
 /// `EPERM`: the error number with which a system call usually fails if a sandbox forbids it.
 const EPERM: i32 = rustix::io::Errno::PERM.raw_os_error();
 /// `ENOSYS`: the error number of a system call that the kernel does not have, or that a sandbox hides.
@@ -21,8 +24,8 @@ pub enum Error {
     WouldBlock,
     /// The deadline passed before the call could finish. Nothing was sent or received.
     TimedOut,
-    /// Another thread has ended the waits of this end by an [`Interrupter`](crate::Interrupter), and the call would
-    /// have had to wait. Nothing was sent or received.
+    /// Another thread has interrupted the waits on this end by an [`Interrupter`](crate::Interrupter), and the call
+    /// would have had to wait. Nothing was sent or received.
     Interrupted,
     /// A signal has interrupted the wait of the call, and the thread has a [guard](crate::signals::Guard). Nothing was
     /// sent, received or accepted; the call may be made again.
@@ -294,8 +297,8 @@ impl fmt::Display for Error {
             }
             Self::Interrupted => write!(
                 f,
-                "interrupted: another thread has ended the waits of this end, and nothing was sent or received; close \
-                 this end, as that thread wants"
+                "interrupted: another thread has interrupted the waits on this end, and nothing was sent or received; \
+                 close this end, or let that thread resume the waits"
             ),
             Self::Signalled => write!(
                 f,
@@ -372,7 +375,7 @@ impl fmt::Display for Error {
             Self::NotElements { element } => write!(
                 f,
                 "not whole elements: this data pipe has elements of {element} bytes; give a multiple of that, or, to \
-                 copy from or to a descriptor, make a data pipe with elements of 1 byte"
+                 copy from or to a descriptor, make a data pipe with elements of one byte"
             ),
             Self::NotARegion(why) => write!(
                 f,
@@ -438,7 +441,7 @@ impl fmt::Display for Error {
             Self::NobodyThere => write!(
                 f,
                 "no process listens under this name: start the server, and check that both processes use the same name \
-                 directory (XDG_RUNTIME_DIR; strait ls lists the listeners), then try again"
+                 directory (STRAIT_DIR; strait ls lists the listeners), then try again"
             ),
             Self::UnsafeDirectory(why) => write!(f, "the name directory cannot be used: {why}"),
             Self::WrongServer { uid } => write!(
@@ -471,8 +474,8 @@ impl fmt::Display for Error {
             ),
             Self::System { call, code } => write!(
                 f,
-                "{call}: {}; the kernel refused this system call: docs/reference/system-calls.md says for which object \
-                 Strait makes it, so check that object",
+                "{call}: {}; the kernel refused this system call: {SYSTEM_CALLS} says for which object Strait makes it, \
+                 so check that object",
                 std::io::Error::from_raw_os_error(code)
             ),
         }

@@ -18,8 +18,9 @@ use super::Finding;
 const DEADLINE: Duration = Duration::from_secs(10);
 
 /// How to fix a sandbox that refuses a system call.
-const SANDBOX: &str =
-    "allow the call in the sandbox's filter (docs/reference/system-calls.md), or make channels before it is active";
+const SANDBOX: &str = "allow the call in the sandbox's filter \
+     (https://github.com/strait-ipc/strait/blob/main/docs/reference/system-calls.md), or make channels before it \
+     is active";
 
 /// How to fix a limit on the size of files that is too low.
 const FILE_SIZE: &str = "ulimit -f unlimited";
