@@ -18,9 +18,11 @@ pub struct Counters {
     pub messages_sent: u64,
     /// Number of payload bytes in messages sent by this end.
     pub bytes_sent: u64,
-    /// Number of messages received by this end.
+    /// Number of messages received by this end. A message that was [put back](crate::Channel::put_back) counts once
+    /// more when it is received again.
     pub messages_received: u64,
-    /// Number of payload bytes in messages received by this end.
+    /// Number of payload bytes in messages received by this end. The bytes of a message that was
+    /// [put back](crate::Channel::put_back) count once more when the message is received again.
     pub bytes_received: u64,
     /// Number of system calls of this end for waking threads at the other end.
     pub wake_ups: u64,

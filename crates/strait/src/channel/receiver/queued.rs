@@ -81,9 +81,11 @@ impl Channel {
     /// looked at one by one in each call, for [`Status::bytes`].
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if another thread waits for a message or for room, or holds a view or a reservation;
-    /// [`Error::LimitReached`] or [`Error::NoMemory`] if the peer's ring has just been replaced and the messages in
-    /// the old one cannot be stored (receive, then ask again); [`Error::Forked`].
+    /// [`Error::WouldBlock`] while another thread blocks in a receive or in a send on this end, or holds a view, a
+    /// reservation or a draft of this end. Also [`Error::WouldBlock`] if the messages lie in more than 64 rings and
+    /// lanes, through which the other end has moved: the next call goes on from there. [`Error::LimitReached`] or
+    /// [`Error::NoMemory`] if the peer's ring has just been replaced and the messages in the old one cannot be stored
+    /// (receive, then ask again). [`Error::Forked`].
     pub fn status(&self) -> Result<Status, Error> {
         deferred::run_if_failed(self.end.status())
     }

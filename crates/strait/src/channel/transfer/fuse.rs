@@ -106,6 +106,10 @@ impl Channel {
     /// reordered, whatever the other ends do meanwhile, and the other ends notice nothing. After the call this process
     /// has no part in the channel and may exit.
     ///
+    /// The processes of the other ends do not have to take part. A fuse succeeds while these processes are idle or
+    /// stopped, once each has opened its side of its channel. An other end follows to the joined channel when the end
+    /// is used next.
+    ///
     /// This process has made the memory in which the channel goes on, as for a sent end: see [`Channel::rehome`].
     ///
     /// The other ends may be in any process, also in this process, and in transit. If one other end is closed, or its
