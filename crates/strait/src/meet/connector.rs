@@ -114,10 +114,10 @@ impl Connector {
     /// Blocks until then, or until the deadline. An absolute path as the name, such as `/run/service/echo`, means the
     /// name `echo` in the directory `/run/service`, as if [`directory`](Self::directory) named that directory.
     ///
-    /// If this process has a channel to the listener's process by an earlier connect in either direction, the new
-    /// channel shares the socket of the earlier channel, provided that the options of both sides agree: `peer_memory`
-    /// and `accept_descriptors` are the same, and `ring` is not set. The channels work and end one by one, but
-    /// [`Channel::disconnect`] and [`Channel::report_bad`] end all of them.
+    /// While two processes have a channel by an earlier connect, in either direction, a further connect uses the socket
+    /// of that channel. This needs equal options on both sides: `peer_memory` and `accept_descriptors` are equal, and
+    /// `ring` is not set. Each channel works and ends by itself. But [`Channel::disconnect`] and
+    /// [`Channel::report_bad`] end all channels of the socket.
     ///
     /// # Errors
     /// A [`MeetError`], which names the listener and the paths at which its socket can be. The reason is

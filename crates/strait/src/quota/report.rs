@@ -42,11 +42,12 @@ static CALLBACK: PerProcess<Mutex<Option<Callback>>> = PerProcess::new(Mutex::de
 
 /// Sets the callback for peer processes that break the protocol, in place of an earlier callback.
 ///
-/// The library calls `callback` once for each peer process and reason, however many links lead to the process. (When
-/// this process holds nothing for the peer process any more, the library forgets the report and may call again.) The
-/// callback runs in a thread that is in a call of this library and holds no lock of the library: the callback may call
-/// anything, send, and drop channels. The callback should be quick, because the thread's call returns only after the
-/// callback. If the callback panics, the panic continues in that call.
+/// The library calls `callback` once for each peer process and reason, however many links lead to the process. The
+/// library forgets a report once this process holds nothing for the peer process any more, and may then call again.
+///
+/// The callback runs within a call of this library, in the calling thread, while the thread holds no lock of the
+/// library. So the callback may call every function, send, and drop channels. The call returns only after the callback:
+/// the callback should be quick. If the callback panics, the panic continues in the call.
 ///
 /// A forked child has no callback until the child calls this function.
 ///

@@ -313,9 +313,9 @@ impl Region {
 
     /// Seals the region: no process can ever change it again. From then on all handles are [sealed](Access::Sealed).
     ///
-    /// Does nothing if the region is sealed already. While the region is mapped for writing, tries again for at most
-    /// 100 ms. The mapping may belong to a child process that another thread is starting: between `fork` and `exec`
-    /// the child has all mappings of this process, also those that this process has removed meanwhile.
+    /// Does nothing if the region is sealed already. If the region is mapped for writing, waits up to 100 ms for the
+    /// end of the mappings. Such a mapping can belong to a child process that another thread is just starting: between
+    /// `fork` and `exec` the child has a copy of every mapping of this process.
     ///
     /// # Errors
     /// [`Error::StillMapped`] if the region is still mapped for writing after 100 ms, in this process or in another

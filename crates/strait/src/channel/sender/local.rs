@@ -11,11 +11,13 @@ use crate::ring::Ended;
 use crate::wake::lock::Guard;
 
 impl End {
-    /// Commits the last staged message, and leaves its handles or value (`extras`) in the mailbox for the receiver in
-    /// this process. `in_transit` is the retention mark for channel ends among the handles, and `read_by_ends` are the
-    /// tokens of the rings within this process read by these ends. Returns `None` on success. If the other end was
-    /// closed or has left this process, returns how the ring was ended, and `extras`, unless a process with the memory
-    /// of the ring has let another message take their place.
+    /// Commits the last staged message, whose receiver is in this process. Leaves `extras`, the handles or the value of
+    /// the message, in the mailbox for the receiver. `in_transit` is the retention mark for channel ends among the
+    /// handles. `read_by_ends` are the tokens of the rings within this process that these ends read.
+    ///
+    /// Returns `None` on success. If the other end was closed or has left this process, returns how the ring was ended,
+    /// and `extras` from the mailbox. `extras` are missing if another process with the memory of the ring has put
+    /// another message in their place.
     pub(in crate::channel) fn commit_local(
         &self,
         tx: &mut Guard<'_, Tx>,
