@@ -126,6 +126,25 @@ fn every_example_is_compiled() {
     }
 }
 
+/// Returns the lines of a piece of code without their indentation.
+fn unindented(code: &str) -> String {
+    code.lines().map(str::trim).collect::<Vec<_>>().join("\n")
+}
+
+/// Shows that the pieces of code on the page about gRPC are in the crate `strait-services`. No example of the book can
+/// contain them, because the crate's dependencies are in no build of the workspace.
+#[test]
+fn the_code_of_the_services_is_in_their_crate() {
+    let sources = ["grpc", "tarpc"].map(|name| read(&root().join(format!("crates/strait-services/src/{name}.rs"))));
+    let sources = unindented(&sources.join("\n"));
+    let page = read(&root().join("docs/guides/grpc-service.md"));
+    let pieces: Vec<_> = page.split("\n```text\n").skip(1).filter_map(|rest| rest.split("\n```").next()).collect();
+    assert!(pieces.len() >= 4, "{}", pieces.len());
+    for piece in pieces {
+        assert!(sources.contains(&unindented(piece)), "this is not in crates/strait-services/src:\n{piece}");
+    }
+}
+
 /// Shows that mdbook accepts the book, if it is installed (`tools/book` installs it).
 #[test]
 fn the_book_can_be_built() {
