@@ -17,6 +17,91 @@ Examples:
 
 Exit codes: 0 success; 1 failure, described on standard error; 2 wrong arguments.";
 
+/// The examples of `strait demo --help`.
+const DEMO_EXAMPLES: &str = "\
+Examples:
+  strait demo          two processes talk until one is killed; then some figures
+  strait demo --story  only the conversation";
+
+/// The examples of `strait man --help`.
+const MAN_EXAMPLES: &str = "\
+Examples:
+  strait man ~/.local/share/man/man1
+  strait man pages && man ./pages/strait-bench.1";
+
+/// The examples of `strait bench table --help`.
+const TABLE_EXAMPLES: &str = "\
+Examples:
+  strait bench table --mechanisms strait,pipe --sizes 64,4096
+  strait bench table --mechanisms strait --waiting adaptive --placements free -o strait.json
+  strait bench table --mechanisms strait,seqpacket --shapes ping-pong --share";
+
+/// The examples of `strait bench compare --help`.
+const COMPARE_EXAMPLES: &str = "\
+Examples:
+  strait bench -o before.json
+  strait bench -o after.json               after a change
+  strait bench compare before.json after.json";
+
+/// The examples of `strait bench report --help`.
+const REPORT_EXAMPLES: &str = "\
+Examples:
+  strait bench report quick.json           writes report.html
+  strait bench report before.json after.json -o both.html";
+
+/// The examples of `strait bench schema --help`.
+const SCHEMA_EXAMPLES: &str = "\
+Examples:
+  strait bench schema >results.schema.json";
+
+/// The examples of `strait bench mechanisms --help`.
+const MECHANISMS_EXAMPLES: &str = "\
+Examples:
+  strait bench mechanisms                  names for --mechanisms and -n";
+
+/// The examples of `strait bench shapes --help`.
+const SHAPES_EXAMPLES: &str = "\
+Examples:
+  strait bench shapes                      names for --shapes";
+
+/// The examples of `strait bench floors --help`.
+const FLOORS_EXAMPLES: &str = "\
+Examples:
+  strait bench floors                      every target, in about a minute
+  strait bench floors --only \"round trip\" --repetitions 9";
+
+/// The examples of `strait bench ends --help`.
+const ENDS_EXAMPLES: &str = "\
+Examples:
+  strait bench ends --repetitions 3
+  strait bench ends --only descriptor --json";
+
+/// The examples of `strait bench toolbox --help`.
+const TOOLBOX_EXAMPLES: &str = "\
+Examples:
+  strait bench toolbox --only calls        eight threads beside one
+  strait bench toolbox --only dispatchers";
+
+/// The examples of `strait bench scale --help`.
+const SCALE_EXAMPLES: &str = "\
+Examples:
+  strait bench scale --repetitions 3
+  strait bench scale --only member --json";
+
+/// The examples of `strait bench fairness --help`.
+const FAIRNESS_EXAMPLES: &str = "\
+Examples:
+  strait bench fairness --repetitions 3
+  strait bench fairness --cpus 0,1";
+
+/// The examples of `strait bench peers --help`.
+const PEERS_EXAMPLES: &str = "\
+Examples:
+  tools/peers                              in a checkout: builds the programs
+  strait bench peers -o peers.json --picture peers.svg
+  strait bench peers --rows round-trip:64 --only strait,pipe --forms default
+  strait bench peers --from peers.json --share";
+
 /// The examples of `strait ls --help`.
 const LS_EXAMPLES: &str = "\
 Examples:
@@ -84,6 +169,7 @@ pub(crate) enum Command {
         shell: clap_complete::Shell,
     },
     /// Write the manual pages, one for each subcommand
+    #[command(after_help = MAN_EXAMPLES)]
     Man {
         /// Directory for the pages; made if missing
         directory: PathBuf,
@@ -115,6 +201,7 @@ pub(crate) struct Ls {
 }
 
 #[derive(Clone, Copy, Debug, Default, Args)]
+#[command(after_help = DEMO_EXAMPLES)]
 pub(crate) struct Demo {
     /// Run only the conversation, without the benchmark
     #[arg(long)]
@@ -157,6 +244,7 @@ pub(crate) struct One {
 #[derive(Debug, Subcommand)]
 pub(crate) enum What {
     /// Benchmark a custom matrix: every sensible combination of these options
+    #[command(after_help = TABLE_EXAMPLES)]
     Table {
         #[command(flatten)]
         combinations: Combinations,
@@ -164,6 +252,7 @@ pub(crate) enum What {
         how: How,
     },
     /// Compare two result files; report significant changes
+    #[command(after_help = COMPARE_EXAMPLES)]
     Compare {
         /// The earlier result file
         before: PathBuf,
@@ -171,6 +260,7 @@ pub(crate) enum What {
         after: PathBuf,
     },
     /// Make an HTML page from result files: tables, plots, and where Strait loses
+    #[command(after_help = REPORT_EXAMPLES)]
     Report {
         /// Result files, as written by `-o`
         #[arg(required = true)]
@@ -180,24 +270,33 @@ pub(crate) enum What {
         output: PathBuf,
     },
     /// Print the JSON Schema of result files
+    #[command(after_help = SCHEMA_EXAMPLES)]
     Schema,
     /// List the mechanisms, and mark the unsupported ones on this machine
+    #[command(after_help = MECHANISMS_EXAMPLES)]
     Mechanisms,
     /// List the shapes: the patterns of sending messages
+    #[command(after_help = SHAPES_EXAMPLES)]
     Shapes,
     /// Check Strait against its performance targets, with the theoretical floors measured at the same time
+    #[command(after_help = FLOORS_EXAMPLES)]
     Floors(Bars),
     /// Measure the cost of sending channel ends, and of having many channels
+    #[command(after_help = ENDS_EXAMPLES)]
     Ends(Bars),
     /// Measure objects built on channels: dispatchers, calls, data pipes, async tasks, forwarding
+    #[command(after_help = TOOLBOX_EXAMPLES)]
     Toolbox(Bars),
     /// Measure the cost of a further channel, client or wait-set member, at 10 to 100,000 of each
+    #[command(after_help = SCALE_EXAMPLES)]
     Scale(Rows),
     /// Measure how long a quiet channel waits beside busy channels on its own link, and on another link
+    #[command(after_help = FAIRNESS_EXAMPLES)]
     Fairness(Bars),
     /// Compare Strait with other libraries, each used as in the first example of its documentation
     ///
     /// Each library has its own measuring program. `tools/peers` builds the programs in a checkout.
+    #[command(after_help = PEERS_EXAMPLES)]
     Peers(Peers),
 }
 

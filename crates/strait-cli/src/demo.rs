@@ -85,7 +85,7 @@ pub(crate) fn run(story_only: bool) -> Result<ExitCode> {
     let story = story()?;
     let results = if story_only { None } else { Some(figures(begin)?) };
     if let Some(results) = &results {
-        println!("\nIn short\n{}", summary(results, &story));
+        println!("\nIn short\n{}", summary(&results.figures, &story));
     }
     println!("\nAll this took {:.0} s; {}.", begin.elapsed().as_secs_f64(), watch.sentence());
     if !story.same {
@@ -339,13 +339,13 @@ fn handle(message: &mut Message) -> Result<Handle> {
 }
 
 /// Returns the figures to remember, in at most five lines of at most 80 columns.
-fn summary(results: &Results, story: &Story) -> String {
+fn summary(figures: &[Figure], story: &Story) -> String {
     let figure = |mechanism, wait, placed: fn(Placement) -> bool| {
         let of_row = |figure: &&Figure| {
             let work = &figure.work;
             (work.mechanism, work.wait, work.size) == (mechanism, wait, SHORT) && placed(work.placement)
         };
-        results.figures.iter().filter(|figure| !is_stream(figure)).find(of_row)?.summary
+        figures.iter().filter(|figure| !is_stream(figure)).find(of_row)?.summary
     };
     let row = |words: &str, wait, placed| {
         let strait = figure(Mechanism::STRAIT, wait, placed)?;
@@ -463,9 +463,13 @@ fn cells(round_trip: &Figure, stream: Option<&Figure>) -> [String; 6] {
 
 #[cfg(test)]
 mod tests {
+    use strait_lab::results::{Each, Figure, State, Summary};
     use strait_lab::{Cpus, Mechanism, shape};
 
-    use super::{PIECE, scribble, works};
+    use super::{LAST, PIECE, SHORT, Story, scribble, summary, works};
+
+    /// A time in nanoseconds that is as wide as any that the demo prints.
+    const WIDE: f64 = 123_400.0;
 
     #[test]
     fn every_row_can_be_measured() {
@@ -474,6 +478,30 @@ mod tests {
             assert!(!works.is_empty());
             assert!(works.iter().all(|work| work.unfit().is_none()));
         }
+    }
+
+    #[test]
+    fn the_summary_has_five_lines_of_80_columns() {
+        let times = Summary {
+            median: WIDE,
+            interval: [WIDE; 2],
+            confidence: 0.9,
+            per_second: None,
+            cpu: WIDE,
+            sleeps: 1.0,
+            probe: None,
+            each: Each::default(),
+        };
+        let of =
+            |work| Figure { work, state: State::Measured, summary: Some(times), repetitions: Vec::new(), calls: None };
+        let works = works(SHORT, Mechanism::LINE, Cpus::named(&[0, 1]).unwrap());
+        let figures: Vec<_> = works.into_iter().map(of).collect();
+        let story = Story { same: true, first_byte: WIDE as u64, received: LAST };
+        let said = summary(&figures, &story);
+        assert_eq!(said.lines().count(), 5, "{said}");
+        assert!(said.lines().all(|line| line.chars().count() <= 80), "{said}");
+        // Without figures, as if nothing could be measured, the two lines of the conversation are left.
+        assert_eq!(summary(&[], &story).lines().count(), 2);
     }
 
     #[test]

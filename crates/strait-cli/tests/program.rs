@@ -424,14 +424,30 @@ fn every_command_on_the_pages_exists() {
     }
 }
 
+/// Returns what `strait WORDS --help` prints.
+fn help(words: &[String]) -> String {
+    let words: Vec<&str> = words.iter().map(String::as_str).chain(["--help"]).collect();
+    String::from_utf8(strait(&words).stdout).unwrap()
+}
+
+/// Shows that the help of the program and of each subcommand, as the help itself lists them, has examples.
 #[test]
 fn help_has_examples() {
-    for subcommand in ["", "ls", "doctor", "bench", "completions"] {
-        let words: Vec<&str> = [subcommand, "--help"].into_iter().filter(|word| !word.is_empty()).collect();
-        let said = String::from_utf8(strait(&words).stdout).unwrap();
-        assert!(said.contains("Examples:\n  strait"), "{subcommand}: {said}");
-        assert!(said.lines().all(|line| line.chars().count() <= 100), "{subcommand}: {said}");
+    let mut left = vec![Vec::new()];
+    let mut count = 0;
+    while let Some(words) = left.pop() {
+        let said = help(&words);
+        let examples = said.split("Examples:\n").nth(1).unwrap_or_else(|| panic!("strait {words:?}: {said}"));
+        assert!(examples.contains("  strait "), "strait {words:?}: {said}");
+        assert!(said.lines().all(|line| line.chars().count() <= 100), "strait {words:?}: {said}");
+        let listed = said.split("Commands:\n").nth(1).into_iter().flat_map(|rest| rest.split("\n\n").next());
+        let commands = listed.flat_map(str::lines).filter(|line| line.starts_with("  ") && !line.starts_with("   "));
+        for command in commands.filter_map(|line| line.split_whitespace().next()).filter(|name| *name != "help") {
+            left.push(words.iter().cloned().chain([command.to_owned()]).collect());
+        }
+        count += 1;
     }
+    assert!(count >= 19, "{count}");
 }
 
 #[cfg(not(feature = "report"))]
