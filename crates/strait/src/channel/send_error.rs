@@ -41,8 +41,8 @@ pub(super) fn write_reason(error: Error, f: &mut fmt::Formatter<'_>) -> fmt::Res
     match error {
         Error::WouldBlock => write!(
             f,
-            "would block: the message was not sent, as {OBSTACLES}; give a later deadline, or send again once a wait \
-             set reports the channel as writable"
+            "would block: the message was not sent, as {OBSTACLES}; give a later deadline, or send again once \
+             WaitSet::await_room reports room for this message"
         ),
         Error::TimedOut => write!(
             f,
