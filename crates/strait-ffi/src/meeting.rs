@@ -194,6 +194,19 @@ pub unsafe extern "C" fn strait_listener_accept(
     })
 }
 
+/// Ends all waits in `strait_listener_accept` and `strait_invitation_accept`, those in progress and all later ones.
+/// The waits fail with `STRAIT_CLOSED`. To stop a service, call this function from another thread, and free the
+/// listener once no thread uses it. Does not block. Ignores `NULL`.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn strait_listener_stop(listener: *const strait_listener) {
+    call_or((), || {
+        // SAFETY: the pointer is `NULL`, or an object of the caller's.
+        if let Some(listener) = unsafe { listener.as_ref() } {
+            listener.listener.interrupter().interrupt();
+        }
+    });
+}
+
 /// Returns a descriptor for event loops. It is readable when `strait_listener_accept` with `STRAIT_NOW` has work to do,
 /// though that function does not always return a channel then. The listener owns the descriptor. Returns -1 if
 /// `listener` is `NULL`.

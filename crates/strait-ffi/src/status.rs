@@ -76,7 +76,7 @@ pub enum strait_status {
     STRAIT_PARENT_TAKEN = 27,
     /// The kernel refused a system call; `strait_last_error` has its `errno`.
     STRAIT_SYSTEM = 28,
-    /// The end was closed through another reference.
+    /// The end was closed through another reference, or the listener was stopped.
     STRAIT_CLOSED = 29,
     /// The end was sent, or is being sent, through another reference. Also returned by a function call interrupted by
     /// an attempt to send the end, even if the attempt failed.
@@ -188,6 +188,10 @@ impl From<Error> for Failure {
 impl From<MeetError> for Failure {
     /// Keeps the text, in the terms of C, for the caller to record this failure at once.
     fn from(failed: MeetError) -> Self {
+        if failed.error == Error::Interrupted {
+            // `strait_listener_stop` ended the wait.
+            return Self::Closed;
+        }
         Self::of_attempt(failed.error, || failed.doing(), || failed.to_string())
     }
 }

@@ -96,7 +96,7 @@ fn send_errors() -> [String; 2] {
 }
 
 /// Returns the texts that only errors of meeting have, with words in place of the names and paths.
-fn meet_errors() -> [String; 8] {
+fn meet_errors() -> [String; 9] {
     let name = format!("documents-{}", std::process::id());
     let connecting = |failed: MeetError| {
         let text = failed.to_string();
@@ -114,6 +114,8 @@ fn meet_errors() -> [String; 8] {
     // The two processes above have gone.
     let [none_now, none_late] = [Deadline::NOW, Deadline::after(Duration::from_millis(50))]
         .map(|deadline| accepting(listener.accept(deadline).unwrap_err()));
+    listener.interrupter().interrupt();
+    let interrupted = accepting(listener.accept(Deadline::NEVER).unwrap_err());
     drop(listener);
     // A listener that has not seen the two connections above is readable only once the third is there.
     let listener = Listener::bind(&name).unwrap();
@@ -130,7 +132,7 @@ fn meet_errors() -> [String; 8] {
     drop(listener);
     let dropped = invitation.accept(Deadline::NOW).unwrap_err();
     let dropped = dropped.to_string().replace(dropped.path.as_ref().unwrap().to_str().unwrap(), "PATH");
-    [now, late, closed, missing, none_now, none_late, dropped, not_found_by_the_invited()]
+    [now, late, closed, missing, none_now, none_late, interrupted, dropped, not_found_by_the_invited()]
 }
 
 /// Returns the error of an invitation to a listener whose path does not fit in one line, with a word in place of the

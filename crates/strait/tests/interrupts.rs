@@ -2,11 +2,12 @@
 
 mod common;
 
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 use common::{Actor, DEADLINE, SOON, Watched, file_with, parent_over_any, spawn_over_socket, spawn_with, wait_until};
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, Deadline, Error, Options, Outgoing, Wait};
+use strait::{Channel, Deadline, Error, Listener, Options, Outgoing, Wait};
 
 #[test]
 fn child() {
@@ -383,4 +384,75 @@ fn who_was_interrupted_waits_again_when_that_is_taken_back() {
             assert_eq!(waits.join().unwrap().bytes(), b"at last");
         });
     }
+}
+
+fn a_listener() -> (String, Listener) {
+    static COUNT: AtomicU32 = AtomicU32::new(0);
+    let name = format!("interrupts-{}-{}", std::process::id(), COUNT.fetch_add(1, Ordering::Relaxed));
+    let listener = Listener::bind(&name).unwrap();
+    (name, listener)
+}
+
+/// Returns whether an event loop finds the descriptor of `listener` readable.
+fn is_readable(listener: &Listener) -> bool {
+    let mut fds = [rustix::event::PollFd::new(listener, rustix::event::PollFlags::IN)];
+    rustix::event::poll(&mut fds, Some(&rustix::time::Timespec::default())).unwrap() > 0
+}
+
+#[test]
+fn waits_for_processes_end_and_begin_again() {
+    let (name, listener) = a_listener();
+    let interrupter = listener.interrupter();
+    let invitation = listener.invite(DEADLINE).unwrap();
+    for _ in 0..20 {
+        let watched: [Watched; 3] = std::array::from_fn(|_| Watched::new());
+        std::thread::scope(|scope| {
+            let by_listener = [&watched[0], &watched[1]].map(|watched| {
+                scope.spawn(|| {
+                    watched.enter();
+                    listener.accept(Deadline::NEVER).map(drop).unwrap_err().error
+                })
+            });
+            let by_invitation = scope.spawn(|| {
+                watched[2].enter();
+                invitation.accept(2 * DEADLINE).map(drop).unwrap_err().error
+            });
+            watched.iter().for_each(Watched::wait_until_blocked);
+            interrupter.interrupt();
+            for thread in by_listener.into_iter().chain([by_invitation]) {
+                assert_eq!(thread.join().unwrap(), Error::Interrupted);
+            }
+        });
+        assert!(!is_readable(&listener), "event loops are not woken as long as the interruption lasts");
+        assert_eq!(listener.accept(DEADLINE).unwrap_err().error, Error::Interrupted);
+        assert_eq!(listener.accept(Deadline::NOW).unwrap_err().error, Error::WouldBlock);
+        interrupter.resume();
+        assert_eq!(listener.accept(Duration::from_millis(1)).unwrap_err().error, Error::TimedOut);
+    }
+    let client = std::thread::spawn(move || strait::connect(&name, DEADLINE).unwrap().send(b"here").unwrap());
+    assert_eq!(listener.accept(DEADLINE).unwrap().recv_by(DEADLINE).unwrap().bytes(), b"here");
+    client.join().unwrap();
+}
+
+#[test]
+fn processes_that_connect_during_an_interruption_are_accepted() {
+    let (name, listener) = a_listener();
+    let interrupter = listener.interrupter();
+    interrupter.interrupt();
+    let client = std::thread::spawn(move || strait::connect(&name, DEADLINE).unwrap().send(b"here").unwrap());
+    wait_until("the client's request arrived", || is_readable(&listener));
+    // The listener need not wait for this process.
+    let accepted = std::iter::repeat_with(|| listener.accept(DEADLINE));
+    let channel = accepted.take(100_000).find_map(|accepted| match accepted {
+        Ok(channel) => Some(channel),
+        Err(failed) => {
+            assert_eq!(failed.error, Error::Interrupted);
+            None
+        }
+    });
+    assert_eq!(channel.expect("the client").recv_by(DEADLINE).unwrap().bytes(), b"here");
+    client.join().unwrap();
+    drop(listener);
+    interrupter.interrupt();
+    interrupter.resume();
 }

@@ -20,6 +20,7 @@ fn child() {
     common::play(&[
         ("binds", binds),
         ("calls", calls),
+        ("is refused", is_refused),
         ("client", client),
         ("client as nobody", client_as_nobody),
         ("server", server),
@@ -213,6 +214,12 @@ fn binds(name: &str) {
     }
 }
 
+/// Tries to listen under a name that is taken, and reports the text of the error to the parent.
+fn is_refused(name: &str) {
+    let parent = strait::from_parent().unwrap();
+    parent.send(Listener::bind(name).unwrap_err().to_string().as_bytes()).unwrap();
+}
+
 /// Connects to a name in this user's directories, once the name is taken, and reports the answer to the parent.
 fn calls(name: &str) {
     let parent = strait::from_parent().unwrap();
@@ -278,6 +285,11 @@ fn a_directory_that_is_not_to_be_trusted_is_passed_over() {
     let name = format!("passed-over-test-{}", std::process::id());
     let (server, outcome) = in_session(Some(&session.0), "binds", &name);
     assert_eq!(told(&outcome), "listens");
+    let (refused, outcome) = in_session(Some(&session.0), "is refused", &name);
+    let outcome = told(&outcome);
+    let passed_over = format!("; passed over {}: it is a link", session.0.join("strait").display());
+    assert!(outcome.contains("the name is taken") && outcome.contains(&passed_over), "{outcome}");
+    finish(refused);
     let (client, answer) = in_session(Some(&session.0), "calls", &name);
     assert_eq!(told(&answer), "hello");
     finish(client);

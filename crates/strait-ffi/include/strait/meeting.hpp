@@ -144,6 +144,9 @@ public:
 
     const strait_listener *get() const noexcept { return listener_.get(); }
 
+    // Ends all waits in accept(), now and later: they fail with STRAIT_CLOSED. For another thread that stops a service.
+    void stop() const noexcept { strait_listener_stop(listener_.get()); }
+
     // Returns a descriptor, owned by the listener, that is readable when `accept` may have work to do.
     int fd() const noexcept { return strait_listener_fd(listener_.get()); }
     std::string_view path() const noexcept { return strait_listener_path(listener_.get()); }

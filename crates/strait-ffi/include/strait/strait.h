@@ -112,7 +112,7 @@ enum strait_status
     STRAIT_PARENT_TAKEN = 27,
     // The kernel refused a system call; `strait_last_error` has its `errno`.
     STRAIT_SYSTEM = 28,
-    // The end was closed through another reference.
+    // The end was closed through another reference, or the listener was stopped.
     STRAIT_CLOSED = 29,
     // The end was sent, or is being sent, through another reference. Also returned by a function call interrupted by
     // an attempt to send the end, even if the attempt failed.
@@ -1727,6 +1727,11 @@ void strait_listener_free(struct strait_listener *listener);
 strait_status strait_listener_accept(const struct strait_listener *listener,
                                      struct strait_channel **channel,
                                      strait_deadline deadline);
+
+// Ends all waits in `strait_listener_accept` and `strait_invitation_accept`, those in progress and all later ones.
+// The waits fail with `STRAIT_CLOSED`. To stop a service, call this function from another thread, and free the
+// listener once no thread uses it. Does not block. Ignores `NULL`.
+void strait_listener_stop(const struct strait_listener *listener);
 
 // Returns a descriptor for event loops. It is readable when `strait_listener_accept` with `STRAIT_NOW` has work to do,
 // though that function does not always return a channel then. The listener owns the descriptor. Returns -1 if

@@ -338,6 +338,12 @@ void meeting() {
         CHECK(listener.accept(10ms).error() == STRAIT_TIMED_OUT);
     }
     client.join();
+    {
+        auto stopped = strait::Listener::bind((name + "-stopped").c_str()).value();
+        std::thread waiting([&] { CHECK(stopped.accept().error() == STRAIT_CLOSED); });
+        stopped.stop();
+        waiting.join();
+    }
     let_in = true;
     client = std::thread([&] { CHECK(strait::connect(name.c_str(), 20s)->send("hello")); });
     auto channel = listener.accept(20s).value();

@@ -1,4 +1,5 @@
-//! Ending the waits of an end from another thread. [`crate::wake::interrupt`] says how a waiting thread is woken.
+//! Ending the waits of an end or a listener from another thread. [`crate::wake::interrupt`] says how a thread that
+//! waits on an end is woken.
 
 use std::fmt;
 use std::sync::{Arc, Weak};
@@ -8,15 +9,34 @@ use crate::error::Error;
 use crate::link::Link;
 use crate::wake::interrupt::{Interruption, Interrupts};
 
-/// Ends the waits of other threads on an end of a channel or of a data pipe: see [`Channel::interrupter`].
+/// Ends the waits of other threads on an end of a channel or of a data pipe ([`Channel::interrupter`]), or on a
+/// listener ([`Listener::interrupter`](crate::Listener::interrupter)).
 ///
 /// Example: [a wait that is ended](crate::Channel::interrupter).
 #[derive(Clone, Debug)]
-pub struct Interrupter {
-    end: Weak<End>,
-    /// The data-pipe end to which the channel end belongs; `None` for a plain channel. Threads may also wait for the
-    /// lock of a data-pipe end, and an interrupt wakes these threads too.
-    pipe: Option<Weak<dyn WakeWaiters>>,
+pub struct Interrupter(Target);
+
+/// The object whose waits an [`Interrupter`] ends.
+#[derive(Clone, Debug)]
+enum Target {
+    End {
+        end: Weak<End>,
+        /// The data-pipe end to which the channel end belongs; `None` for a plain channel. Threads may also wait for
+        /// the lock of a data-pipe end, and an interrupt wakes these threads too.
+        pipe: Option<Weak<dyn WakeWaiters>>,
+    },
+    /// An object of a layer above the channels.
+    Other(Weak<dyn Interruptible>),
+}
+
+/// An object of a layer above the channels, such as a listener, whose waits an [`Interrupter`] ends.
+pub(crate) trait Interruptible: fmt::Debug + Send + Sync {
+    /// Ends all waits on the object, until [`resume`](Self::resume): those in progress and all later ones. Does not
+    /// block. Does nothing in a child of `fork`.
+    fn interrupt(&self);
+
+    /// Lets calls on the object wait again. Does nothing in a child of `fork`.
+    fn resume(&self);
 }
 
 /// An object, such as a data-pipe end, with its own lock besides the two locks of its channel end.
@@ -47,7 +67,7 @@ impl Channel {
     /// ```
     pub fn interrupter(&self) -> Interrupter {
         self.make_interruptible();
-        Interrupter { end: Arc::downgrade(&self.end), pipe: None }
+        Interrupter(Target::End { end: Arc::downgrade(&self.end), pipe: None })
     }
 }
 
@@ -74,28 +94,40 @@ impl Channel {
 }
 
 impl Interrupter {
+    /// Returns the interrupter of `object`.
+    pub(crate) fn of(object: Weak<dyn Interruptible>) -> Self {
+        Self(Target::Other(object))
+    }
+
     /// Returns this interrupter, extended to also wake the threads waiting for the lock of the data-pipe end `pipe`.
     pub(crate) fn of_pipe(self, pipe: Weak<dyn WakeWaiters>) -> Self {
-        Self { pipe: Some(pipe), ..self }
+        match self.0 {
+            Target::End { end, .. } => Self(Target::End { end, pipe: Some(pipe) }),
+            other => Self(other),
+        }
     }
 }
 
 impl Interrupter {
-    /// Ends all waits on the end of this interrupter, until [`Interrupter::resume`]. A waiting call fails at once with
-    /// [`Error::Interrupted`](crate::Error::Interrupted), and so does each later call that would have to wait. Calls
-    /// that need not wait work as before, and the other end notices nothing. The interruption also lasts when the end
-    /// is sent within this process.
+    /// Ends all waits on the end or listener of this interrupter, until [`Interrupter::resume`]. A waiting call fails
+    /// at once with [`Error::Interrupted`](crate::Error::Interrupted), and so does each later call that would have to
+    /// wait. Calls that need not wait work as before, and the other end notices nothing. The interruption also lasts
+    /// when the end is sent within this process.
     ///
-    /// Wait sets and tasks that wait for the end are not interrupted. Does not block.
+    /// Wait sets and tasks that wait for the end or listener are not interrupted. Does not block.
     pub fn interrupt(&self) {
-        if let Some(end) = self.end.upgrade()
+        let (end, pipe) = match &self.0 {
+            Target::Other(object) => return object.upgrade().iter().for_each(|object| object.interrupt()),
+            Target::End { end, pipe } => (end, pipe),
+        };
+        if let Some(end) = end.upgrade()
             && !end.born.is_elsewhere()
             && let Some(interrupts) = end.interrupts()
         {
             interrupts.raise();
             end.tx.wake_waiters();
             end.rx.wake_waiters();
-            if let Some(pipe) = self.pipe.as_ref().and_then(Weak::upgrade) {
+            if let Some(pipe) = pipe.as_ref().and_then(Weak::upgrade) {
                 pipe.wake_waiters();
             }
         }
@@ -103,17 +135,22 @@ impl Interrupter {
 }
 
 impl Interrupter {
-    /// Takes an interruption back: from now on calls on the end wait again. If this call follows soon after
+    /// Takes an interruption back: from now on calls on the end or listener wait again. If this call follows soon after
     /// [`Interrupter::interrupt`], a waiting call may not notice the interruption, and goes on waiting. If all waiting
     /// calls must return, resume only after their return.
     ///
     /// A program can interrupt the waits of other threads before an operation that needs the end alone. If the
     /// operation fails, this call lets the other threads wait again.
     pub fn resume(&self) {
-        if let Some(end) = self.end.upgrade()
-            && let Some(interrupts) = end.interrupts()
-        {
-            interrupts.lower();
+        match &self.0 {
+            Target::Other(object) => object.upgrade().iter().for_each(|object| object.resume()),
+            Target::End { end, .. } => {
+                if let Some(end) = end.upgrade()
+                    && let Some(interrupts) = end.interrupts()
+                {
+                    interrupts.lower();
+                }
+            }
         }
     }
 }

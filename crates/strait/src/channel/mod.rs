@@ -41,7 +41,7 @@ pub use counters::Counters;
 pub use halves::{Receiver, Sender};
 pub use handle::Handle;
 pub use interrupter::Interrupter;
-pub(crate) use interrupter::WakeWaiters;
+pub(crate) use interrupter::{Interruptible, WakeWaiters};
 pub use message::{Message, Outgoing, Received};
 pub use options::Options;
 pub use receiver::{Conditions, MessageInfo, PutBackError, Status};

@@ -132,7 +132,7 @@ impl Connector {
 
     /// Returns the error of an attempt to connect to the listener named `name`.
     pub(super) fn failed(&self, attempt: Attempt, name: &str, error: Error) -> MeetError {
-        MeetError::new(attempt, error).named(name, name::full(&self.location, name))
+        MeetError::new(attempt, error).named(name, name::full(&self.location, name)).passing_over(&self.location)
     }
 
     pub(super) fn connect_plainly(&self, name: &str, deadline: Deadline) -> Result<Channel, Error> {

@@ -11,8 +11,8 @@ use super::acceptor::{Acceptor, CLOSED, ConnectRequest, ConnectionLimits, Connec
 use super::invitation::{Invitation, Tokens};
 use super::meet_error::{Attempt, MeetError};
 use super::name::{self, NameDirectory};
-use crate::channel::Channel;
 use crate::channel::options::Options;
+use crate::channel::{Channel, Interrupter, Interruptible};
 use crate::deadline::Deadline;
 use crate::error::{Error, Refusal};
 use crate::os::epoll;
@@ -157,8 +157,10 @@ impl ListenerBuilder {
     /// [`Error::BadName`], [`Error::UnsafeDirectory`], [`Error::NoDescriptors`], [`Error::Forked`]; [`Error::System`]
     /// naming the system call that the kernel refused.
     pub fn bind(self, name: &str) -> Result<Listener, MeetError> {
-        let paths = name::full(&self.location, name);
-        self.bind_plainly(name).map_err(|error| MeetError::new(Attempt::Listen, error).named(name, paths))
+        let location = self.location.clone();
+        self.bind_plainly(name).map_err(|error| {
+            MeetError::new(Attempt::Listen, error).named(name, name::full(&location, name)).passing_over(&location)
+        })
     }
 
     fn bind_plainly(self, name: &str) -> Result<Listener, Error> {
@@ -336,6 +338,11 @@ struct Accepted {
     invited: HashMap<u64, ConnectRequest>,
     /// Whether the program has dropped the listener. Only invitations are left then, and let in no process.
     is_closed: bool,
+    /// Whether an [`Interrupter`] ends the waits of the listener.
+    is_interrupted: bool,
+    /// Whether an interrupt has made `comings` report the eventfd, to wake the leader. The leader undoes that when it
+    /// stops leading.
+    wakes_leader: bool,
 }
 
 /// The processes for which a call of the listener waits.
@@ -420,12 +427,38 @@ impl Listener {
     ///
     /// # Errors
     /// A [`MeetError`], which names the path of the listener. The reason is [`Error::WouldBlock`], [`Error::TimedOut`],
-    /// [`Error::Signalled`], [`Error::Forked`]; [`Error::NoDescriptors`] or [`Error::NoMemory`], with which all pending
-    /// connections stay pending: close something, and call again; or [`Error::System`] naming the system call that the
-    /// kernel refused to this process: then the process that was about to be accepted may see *peer closed*. A
-    /// connecting process cannot cause the last error.
+    /// [`Error::Interrupted`], [`Error::Signalled`], [`Error::Forked`]; [`Error::NoDescriptors`] or
+    /// [`Error::NoMemory`], with which all pending connections stay pending: close something, and call again; or
+    /// [`Error::System`] naming the system call that the kernel refused to this process: then the process that was
+    /// about to be accepted may see *peer closed*. A connecting process cannot cause the last error.
     pub fn accept(&self, deadline: impl Into<Deadline>) -> Result<Channel, MeetError> {
         self.listener.accept_next(deadline.into())
+    }
+
+    /// Returns an object for ending the waits in [`accept`](Self::accept), also those of
+    /// [invitations](Invitation::accept), from another thread: to stop a service. The object does not keep the listener
+    /// open. Processes that connect during an interruption stay pending, and a later [`accept`](Self::accept) returns
+    /// the channels to them.
+    ///
+    /// ```
+    /// # let name = format!("interrupted-{}", std::process::id());
+    /// let listener = strait::Listener::bind(&name)?;
+    /// let interrupter = listener.interrupter();
+    /// let service = std::thread::spawn(move || {
+    ///     loop {
+    ///         match listener.accept(strait::Deadline::NEVER) {
+    ///             Ok(_channel) => { /* serve the client */ }
+    ///             Err(failed) => return failed.error,
+    ///         }
+    ///     }
+    /// });
+    /// interrupter.interrupt();
+    /// assert_eq!(service.join().unwrap(), strait::Error::Interrupted);
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    pub fn interrupter(&self) -> Interrupter {
+        let listener = Arc::downgrade(&self.listener);
+        Interrupter::of(listener)
     }
 
     /// Makes an invitation: with it, one process can connect to the listener once, within the time `valid_for` from
@@ -475,6 +508,35 @@ fn is_due_to_the_client(error: Error) -> bool {
         // The connecting process can set its socket such that the kernel refuses to pass descriptors.
         Error::System { call, .. } => call == "sendmsg",
         _ => true,
+    }
+}
+
+impl Interruptible for ListenerState {
+    fn interrupt(&self) {
+        if self.born.is_elsewhere() {
+            return;
+        }
+        let mut turn = self.leader.lock();
+        turn.shared.is_interrupted = true;
+        if turn.sleeps() && !turn.shared.wakes_leader && !turn.shared.is_closed {
+            turn.shared.wakes_leader = true;
+            epoll::signal(&self.wake_fd);
+            epoll::resume(&self.comings, &self.wake_fd, CLOSED);
+        }
+        drop(turn);
+        self.leader.wake_followers();
+    }
+
+    fn resume(&self) {
+        if !self.born.is_elsewhere() {
+            self.leader.lock().shared.is_interrupted = false;
+        }
+    }
+}
+
+impl fmt::Debug for ListenerState {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("ListenerState").field("path", &self.path).finish_non_exhaustive()
     }
 }
 
@@ -536,6 +598,9 @@ impl ListenerState {
             }
             if looked {
                 deadline.check()?;
+                if turn.shared.is_interrupted {
+                    return Err(Error::Interrupted);
+                }
             }
             if !deadline.is_now() {
                 signals::check()?;
@@ -544,6 +609,7 @@ impl ListenerState {
                 Ok(leading) => {
                     let limit = if looked { deadline.remaining(Instant::now()) } else { Some(Duration::ZERO) };
                     let handled = self.handle_ready(limit);
+                    self.end_interrupt_event();
                     drop(leading);
                     handled?;
                     self.leader.lock()
@@ -551,6 +617,19 @@ impl ListenerState {
                 Err(turn) => self.leader.follow(turn, deadline.remaining(Instant::now())),
             };
             looked = true;
+        }
+    }
+
+    /// Undoes the change by which an interrupt has woken the leader, so that the listener's descriptor is not readable
+    /// as long as the interruption lasts. Called by the leader before it stops leading.
+    fn end_interrupt_event(&self) {
+        let mut turn = self.leader.lock();
+        if std::mem::take(&mut turn.shared.wakes_leader) && !turn.shared.is_closed {
+            // The kernel refuses the change only if a filter of system calls does. Then the descriptor stays readable.
+            let _ = epoll::pause(&self.comings, &self.wake_fd, CLOSED);
+            if turn.shared.admitted.is_empty() {
+                epoll::reset(&self.wake_fd);
+            }
         }
     }
 

@@ -4,6 +4,7 @@ use std::fmt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
+use super::name::NameDirectory;
 use crate::error::Error;
 
 /// The error of a call that makes a listener, accepts or invites a process, connects to a listener, or starts a
@@ -37,7 +38,9 @@ pub struct MeetError {
     /// path in the first directory; the text names all paths.
     pub path: Option<PathBuf>,
     /// The paths in the further name directories.
-    other_paths: Vec<PathBuf>,
+    other_paths: Box<[PathBuf]>,
+    /// The name directories that the call did not use because other users could change them, with the reasons.
+    passed_over: Box<[(PathBuf, &'static str)]>,
     attempt: Attempt,
 }
 
@@ -59,7 +62,7 @@ pub(super) enum Attempt {
 
 impl MeetError {
     pub(super) fn new(attempt: Attempt, error: Error) -> Self {
-        Self { error, name: None, path: None, other_paths: Vec::new(), attempt }
+        Self { error, name: None, path: None, other_paths: Box::default(), passed_over: Box::default(), attempt }
     }
 
     /// Adds the name of the listener, and the paths at which its socket can be unless the name is not valid.
@@ -71,6 +74,12 @@ impl MeetError {
     pub(super) fn at_one_of(self, paths: Vec<PathBuf>) -> Self {
         let mut paths = paths.into_iter();
         Self { path: paths.next(), other_paths: paths.collect(), ..self }
+    }
+
+    /// Adds the name directories among those of `location` that cannot be used, unless `location` is one directory:
+    /// then the reason of the error says why.
+    pub(super) fn passing_over(self, location: &NameDirectory) -> Self {
+        Self { passed_over: location.unsafe_paths().into(), ..self }
     }
 
     pub(super) fn at(self, path: &Path) -> Self {
@@ -155,6 +164,11 @@ impl fmt::Display for MeetError {
                 "timed out: no process that the listener accepts has connected before the deadline; check that the \
                  client uses this path, or call again to go on waiting"
             ),
+            Error::Interrupted => write!(
+                f,
+                "interrupted: another thread has ended the waits of this listener; drop the listener, or call \
+                 Interrupter::resume before the next wait"
+            ),
             Error::PeerClosed if self.attempt == Attempt::AcceptInvited => write!(
                 f,
                 "no process can come by this invitation any more: the invited process has closed its connection or \
@@ -171,7 +185,8 @@ impl fmt::Display for MeetError {
                 std::io::Error::from_raw_os_error(code)
             ),
             error => error.fmt(f),
-        }
+        }?;
+        self.passed_over.iter().try_for_each(|(path, why)| write!(f, "; passed over {}: {why}", path.display()))
     }
 }
 

@@ -37,6 +37,17 @@ impl NameDirectory {
         self.0.clone().map_or_else(of_user, |path| vec![path])
     }
 
+    /// Returns the name directories of this process's user that exist and cannot be used, with the reasons. Returns
+    /// none for a directory given by path.
+    pub(super) fn unsafe_paths(&self) -> Vec<(PathBuf, &'static str)> {
+        let paths = if self.0.is_none() { of_user() } else { Vec::new() };
+        let refused = |path: PathBuf| match Directory::open(&path, Demand::Private) {
+            Err(Error::UnsafeDirectory(why)) => Some((path, why)),
+            _ => None,
+        };
+        paths.into_iter().filter_map(refused).collect()
+    }
+
     /// Opens the name directories that exist. A directory of this process's user must belong to this user and give no
     /// other user access; an unsafe directory is passed over, and the call fails with [`Error::UnsafeDirectory`] if no
     /// other exists. A directory given by path must belong to root, this user or the user `owner`, and no other user
@@ -145,7 +156,8 @@ pub struct Listening {
 /// [`Error::System`]. A directory that does not exist has no names.
 pub fn names(directory: Option<&Path>) -> Result<Vec<Listening>, MeetError> {
     let location = NameDirectory(directory.map(Path::to_owned));
-    names_in(&location).map_err(|error| MeetError::new(Attempt::List, error).at_one_of(location.paths()))
+    names_in(&location)
+        .map_err(|error| MeetError::new(Attempt::List, error).at_one_of(location.paths()).passing_over(&location))
 }
 
 fn names_in(location: &NameDirectory) -> Result<Vec<Listening>, Error> {
@@ -179,7 +191,8 @@ fn keep_live(there: &mut BTreeMap<String, Listening>, found: Listening) {
 /// As [`names`].
 pub fn prune(directory: Option<&Path>) -> Result<Vec<String>, MeetError> {
     let location = NameDirectory(directory.map(Path::to_owned));
-    prune_in(&location).map_err(|error| MeetError::new(Attempt::List, error).at_one_of(location.paths()))
+    prune_in(&location)
+        .map_err(|error| MeetError::new(Attempt::List, error).at_one_of(location.paths()).passing_over(&location))
 }
 
 fn prune_in(location: &NameDirectory) -> Result<Vec<String>, Error> {
