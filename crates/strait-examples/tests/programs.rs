@@ -40,6 +40,12 @@ fn a_browser_replaces_a_renderer_that_dies_and_shows_all_of_both_pages() {
 }
 
 #[test]
+fn frames_go_through_three_processes_in_place() {
+    let said = run(env!("CARGO_BIN_EXE_frames"), &["50".as_ref(), "1000000".as_ref()]);
+    assert!(said.starts_with("50 frames of 1000000 bytes through three processes, every one right\n"), "{said}");
+}
+
+#[test]
 fn four_processes_make_of_a_picture_what_one_does() {
     let directory = tempfile::tempdir().unwrap();
     let file = directory.path().join("small.ppm");
