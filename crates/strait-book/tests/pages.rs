@@ -145,6 +145,33 @@ fn the_code_of_the_services_is_in_their_crate() {
     }
 }
 
+/// Returns the numbers in a text that have three or more characters, such as `221` and `3.19`.
+fn numbers(text: &str) -> BTreeSet<String> {
+    let parts = text.split(|c: char| !c.is_ascii_digit() && c != '.').map(|part| part.trim_matches('.'));
+    parts.filter(|part| part.len() > 2).map(str::to_owned).collect()
+}
+
+/// Shows that the figures of other libraries that were typed by hand, in the README and on the page of measurements,
+/// are on the pages that a command prints. After another measurement the test fails until the texts have the new
+/// figures.
+#[test]
+fn typed_figures_are_on_the_printed_pages() {
+    let page = |name: &str| read(&root().join("docs/how-it-works").join(name));
+    let (peers, measured) = (page("peers.md"), page("measurements.md"));
+    let section = |text: &str, begin: &str, end: &str| {
+        let rest = text.split_once(begin).unwrap_or_else(|| panic!("{begin} is missing")).1;
+        rest.split_once(end).unwrap_or_else(|| panic!("{end} is missing")).0.to_owned()
+    };
+    let readme = section(&read(&root().join("README.md")), "<!-- figures end -->", "## Try it");
+    let losses = section(&measured, "## Where Strait loses, and why", "## Compared with");
+    let before = measured.split_once("## Where Strait loses, and why").unwrap().0;
+    let printed = numbers(&format!("{peers} {before}"));
+    let typed = &numbers(&readme) | &numbers(&losses);
+    let unknown: Vec<_> = typed.difference(&printed).collect();
+    assert!(unknown.is_empty(), "these figures are in no printed table: {unknown:?}");
+    assert!(typed.len() > 20, "{typed:?}");
+}
+
 /// Shows that mdbook accepts the book, if it is installed (`tools/book` installs it).
 #[test]
 fn the_book_can_be_built() {
