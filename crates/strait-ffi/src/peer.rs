@@ -356,7 +356,9 @@ pub extern "C" fn strait_pool_held() -> usize {
 }
 
 /// Gives back the unused part of the memory kept for outgoing large messages. Returns the number of bytes given back.
-/// Takes some 0.2 ms for each MiB.
+/// Takes some 0.2 ms for each MiB. A thread of the library gives back memory that a peer has. The call waits for the
+/// thread, for at most 1 second and 1 ms for each MiB; what is not given back by then counts as kept until the thread
+/// has given it back.
 #[unsafe(no_mangle)]
 pub extern "C" fn strait_trim() -> usize {
     call_or(0, strait::quota::trim)

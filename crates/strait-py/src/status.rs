@@ -124,8 +124,8 @@ pub(crate) fn set_limits(peer: Option<&Bound<'_, PyDict>>, user: Option<&Bound<'
 
 /// Sets the greatest number of bytes of memory kept by this process for sending large messages, over all connections.
 #[pyfunction]
-pub(crate) fn set_pool_limit(size: usize) {
-    quota::set_pool_limit(size);
+pub(crate) fn set_pool_limit(py: Python<'_>, size: usize) {
+    py.detach(|| quota::set_pool_limit(size));
 }
 
 /// Returns the greatest number of bytes of memory kept by this process for sending large messages.

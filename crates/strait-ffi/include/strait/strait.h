@@ -1872,7 +1872,9 @@ size_t strait_pool_limit(void);
 size_t strait_pool_held(void);
 
 // Gives back the unused part of the memory kept for outgoing large messages. Returns the number of bytes given back.
-// Takes some 0.2 ms for each MiB.
+// Takes some 0.2 ms for each MiB. A thread of the library gives back memory that a peer has. The call waits for the
+// thread, for at most 1 second and 1 ms for each MiB; what is not given back by then counts as kept until the thread
+// has given it back.
 size_t strait_trim(void);
 
 // Writes to `usage` how much of a resource this process holds for the process at the other end, and for that process's

@@ -11,8 +11,8 @@ use strait_hostile::layout::transfer;
 use strait_hostile::record::{AN_END, Table};
 use strait_hostile::{Packet, RawPeer, handshake, wire};
 
-use crate::closing::{Page, Watcher};
 use crate::common::*;
+use crate::standstill::{Page, Watcher};
 
 /// The length of a wait that must end at its deadline.
 const WAITED: Duration = Duration::from_millis(200);

@@ -18,4 +18,5 @@ mod records;
 mod regions;
 mod sandbox;
 mod sockets;
+mod standstill;
 mod waiting;

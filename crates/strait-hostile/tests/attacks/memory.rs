@@ -5,11 +5,12 @@ use std::fs::{File, OpenOptions};
 use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 use rustix::io::Errno;
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use strait::quota::{pool_held, set_pool_limit, trim};
 use strait::{Channel, Deadline, Error, Options};
 use strait_hostile::handshake;
 use strait_hostile::layout::{bitmap, lane_size};
@@ -18,6 +19,7 @@ use strait_hostile::record::{BLOCK_PAYLOAD, Block, CELL, header, kind};
 use strait_hostile::{Memory, Packet, RawPeer};
 
 use crate::common::*;
+use crate::standstill::Watcher;
 
 /// Bytes of other channels, hidden from the peer.
 const CANARY: &[u8; 16] = b"canary of others";
@@ -438,6 +440,73 @@ attack! {
             let line = status.lines().find(|line| line.starts_with("RssShmem")).unwrap();
             let kilobytes: u64 = line.split_whitespace().nth(1).unwrap().parse().unwrap();
             assert!(kilobytes < 64 << 10, "{kilobytes} kB of the claimed memory have pages");
+        });
+    }
+}
+
+/// Sends messages of 1.5 MiB between two other ends for `time`, and checks that each message arrives in time.
+fn exchange_large_messages(time: Duration) {
+    let (one, other) = sockets();
+    let (one, other) = (Channel::over(one).unwrap(), Channel::over(other).unwrap());
+    let begin = Instant::now();
+    while begin.elapsed() < time {
+        in_time("sending", || one.send_by(&vec![2; 3 << 19], SOON)).unwrap();
+        assert_eq!(in_time("receiving", || other.recv_by(SOON)).unwrap().bytes().len(), 3 << 19);
+    }
+}
+
+attack! {
+    /// The receiver of a large message returns the memory of the message, and then stands still in a write to that
+    /// memory. The kernel then makes every call wait that gives the memory's pages back.
+    a08_a_block_whose_receiver_stands_still_in_a_write {
+        let Some(watcher) = Watcher::new() else { return };
+        let small_limit = || set_pool_limit(2 << 20);
+        type Way<'a> = (&'a str, &'a dyn Fn());
+        let ways: [Way<'_>; 3] = [
+            ("trim", &|| assert!(trim() < 1 << 20)),
+            ("a lower limit", &|| set_pool_limit(0)),
+            // After 100 ms the memory of one channel makes way for the memory of another.
+            ("another channel", &|| {
+                small_limit();
+                exchange_large_messages(Duration::from_millis(500));
+            }),
+        ];
+        for (name, gives_back) in ways {
+            on_a_victim(|mut peer, channel| {
+                trim();
+                channel.send(&vec![1; 1 << 20]).unwrap();
+                assert_eq!(peer.try_recv().unwrap().unwrap().bytes.len(), 1 << 20);
+                let block = peer.blocks[0].clone().unwrap();
+                let page = watcher.stand_still_in_a_write_to(block.fd());
+                in_time(name, gives_back);
+                assert!(pool_held() > 1 << 20, "{name}: memory that is not given back yet counts");
+                small_limit();
+                exchange_large_messages(Duration::from_millis(1));
+                // The channel to the peer goes on, in other memory.
+                channel.send(&vec![3; 1 << 20]).unwrap();
+                assert_eq!(peer.try_recv().unwrap().unwrap().bytes[1 << 19], 3);
+                drop(page);
+                let begin = Instant::now();
+                while pool_held() > 0 {
+                    assert!(begin.elapsed() < SOON, "{name}: {} bytes are never given back", pool_held());
+                    trim();
+                }
+            });
+        }
+    }
+}
+
+attack! {
+    /// The receiver of a large message stands still in a write to the message's memory, and the victim goes on with
+    /// another channel. Each thread that sends, receives or sleeps looks for memory that was not used for ten seconds.
+    a08_a_block_whose_receiver_stands_still_for_ten_seconds {
+        let Some(watcher) = Watcher::new() else { return };
+        on_a_victim(|mut peer, channel| {
+            channel.send(&vec![1; 1 << 20]).unwrap();
+            peer.try_recv().unwrap().unwrap();
+            let page = watcher.stand_still_in_a_write_to(peer.blocks[0].clone().unwrap().fd());
+            exchange_large_messages(Duration::from_secs(12));
+            drop(page);
         });
     }
 }

@@ -283,6 +283,14 @@ pub(crate) struct Loan {
     pub(crate) fresh: Option<Shareable>,
 }
 
+/// Memory for a new block.
+pub(crate) struct NewMemory {
+    pub(crate) memory: Shareable,
+    /// The number of the account of the peer that gets the memory with its first message; `None` if no other process
+    /// gets the memory.
+    pub(crate) account: Option<usize>,
+}
+
 /// The result of [`Pool::grow`].
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Growth {
@@ -341,7 +349,7 @@ impl Pool {
         retain_limit: usize,
         queue: usize,
         may_share: impl FnOnce() -> bool,
-        make: impl FnOnce(usize) -> Result<Shareable, Error>,
+        make: impl FnOnce(usize) -> Result<NewMemory, Error>,
     ) -> Result<Option<Loan>, Error> {
         self.collect();
         // If nothing is in flight, one message of any size is allowed. Otherwise a message over the limit could never
@@ -361,9 +369,9 @@ impl Pool {
         let Some(id) = self.free_id() else {
             return if may_share() { self.lend_first_part(len, retain_limit, queue, make) } else { Ok(None) };
         };
-        let fresh = make(size)?;
+        let NewMemory { memory: fresh, account } = make(size)?;
         let mapping = fresh.mapping.clone();
-        let warm = is_kept.then(|| WarmBlock::keep(&mapping, 1)).flatten();
+        let warm = is_kept.then(|| WarmBlock::keep(&mapping, 1, account)).flatten();
         let record = whole(id, 1, len, warm.is_none());
         self.blocks[id] = Some(Block { mapping: mapping.clone(), usage: 1, lent: Some(len), warm });
         self.queued += len;
@@ -397,7 +405,8 @@ impl Pool {
     }
 
     /// Cools free blocks of this pool, until `size` more bytes are within `retain_limit` and within the limit of this
-    /// process. Returns whether they are within `retain_limit`.
+    /// process. Returns whether they are within `retain_limit` now: a thread cools blocks that the receiver has, and
+    /// their bytes count until then.
     fn make_room(&mut self, size: usize, retain_limit: usize) -> bool {
         let most = retain_limit.min(pool_limit());
         let excess_here = (self.retained() + size).saturating_sub(most);
@@ -439,7 +448,7 @@ impl Pool {
         len: usize,
         retain_limit: usize,
         queue: usize,
-        make: impl FnOnce(usize) -> Result<Shareable, Error>,
+        make: impl FnOnce(usize) -> Result<NewMemory, Error>,
     ) -> Result<Option<Loan>, Error> {
         let stride = stride_for(len);
         let lent = self.blocks.len() + self.shared.iter().flatten().map(|block| block.lent).sum::<usize>();
@@ -452,9 +461,10 @@ impl Pool {
             return Ok(None);
         }
         let size = PAYLOAD + count * stride;
-        let fresh = make(size)?;
+        let NewMemory { memory: fresh, account } = make(size)?;
         let mapping = fresh.mapping.clone();
-        let warm = if self.make_room(mapping.len(), retain_limit) { WarmBlock::keep(&mapping, count) } else { None };
+        let is_kept = self.make_room(mapping.len(), retain_limit);
+        let warm = is_kept.then(|| WarmBlock::keep(&mapping, count, account)).flatten();
         let mut block = SharedBlock {
             mapping: mapping.clone(),
             stride,
@@ -641,8 +651,8 @@ mod tests {
         assert_page_has("constants", &numbers.map(|(name, number)| (name, [number as u64])));
     }
 
-    fn make(size: usize) -> Result<Shareable, Error> {
-        Ok(Shareable { mapping: Mapping::private(size)?, fd: None })
+    fn make(size: usize) -> Result<NewMemory, Error> {
+        Ok(NewMemory { memory: Shareable { mapping: Mapping::private(size)?, fd: None }, account: None })
     }
 
     fn lend(pool: &mut Pool, len: usize, retain_limit: usize, queue: usize) -> Option<Loan> {

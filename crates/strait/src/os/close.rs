@@ -40,7 +40,7 @@ const IN_MEMORY: [&str; 2] = ["tmpfs", "devtmpfs"];
 const MEMORY_DEVICES: u32 = 1;
 const ENDLESS: [u32; 3] = [3, 5, 7];
 
-/// The greatest size in bytes of a file in memory that is closed by the thread that drops it, not by the fd reaper.
+/// The greatest size in bytes of a file in memory that is closed by the thread that drops it, not by the reaper.
 /// Freeing so many bytes takes some 20 µs; freeing as many for each descriptor of a packet takes milliseconds.
 const AT_ONCE: u64 = 256 << 10;
 

@@ -17,7 +17,6 @@ pub(crate) mod epoll;
 pub mod fault;
 #[cfg(not(strait_fault_points))]
 pub(crate) mod fault;
-pub(crate) mod fd_reaper;
 pub(crate) mod fork;
 pub(crate) mod futex;
 #[cfg(strait_fuzzing)]
@@ -25,6 +24,7 @@ pub(crate) mod fuzz_hooks;
 pub(crate) mod memory;
 pub(crate) mod names;
 pub(crate) mod process;
+pub(crate) mod reaper;
 pub(crate) mod region;
 pub(crate) mod socket;
 

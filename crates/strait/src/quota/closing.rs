@@ -1,7 +1,7 @@
 //! Closes the descriptors that a peer sent and the program did not take, and descriptors of the library whose close
 //! takes long.
 //!
-//! A descriptor that is [known](close::is_harmless) to close at once is closed in place. The [reaper](fd_reaper) closes
+//! A descriptor that is [known](close::is_harmless) to close at once is closed in place. The [reaper] closes
 //! every other descriptor, which stays charged to the peer until the close. A descriptor that the program has taken out
 //! of a message is closed by the program.
 
@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex};
 use super::Payer;
 use crate::deferred;
 use crate::error::Error;
-use crate::os::fd_reaper::{self, PacketRemoval};
 use crate::os::fork::{Born, PerProcess};
+use crate::os::reaper::{self, PacketRemoval};
 use crate::os::{close, socket};
 use crate::sync::unpoisoned;
 
@@ -76,9 +76,20 @@ impl Drop for OwnClose {
 pub(crate) fn close_own(fd: OwnedFd) {
     let waiting = OWN_WAITING.get().fetch_add(1, Ordering::Relaxed);
     let count = OwnClose;
-    if waiting < MOST_OWN && !fd_reaper::close(fd, OWN, Box::new(count)) {
+    if waiting < MOST_OWN && !reaper::close(fd, OWN, Box::new(count)) {
         deferred::try_later("closing", start_again);
     }
+}
+
+/// Makes a thread of the library run `job`, which another process can make block, after the descriptors and other jobs
+/// of the account with the number `account`. Returns `false` if a thread was needed and could not be started: the job
+/// runs when a later call of the library can start a thread.
+pub(crate) fn run_elsewhere(account: usize, job: reaper::Job) -> bool {
+    let has_thread = reaper::run(account, job);
+    if !has_thread {
+        deferred::try_later("closing", start_again);
+    }
+    has_thread
 }
 
 /// A descriptor that a thread of the library is to close, with the number of the charged account and with the charge.
@@ -90,7 +101,7 @@ struct Closing {
 
 impl Closing {
     fn pass_on(self) {
-        if !fd_reaper::close(self.fd, self.account, self.charge) {
+        if !reaper::close(self.fd, self.account, self.charge) {
             deferred::try_later("closing", start_again);
         }
     }
@@ -133,7 +144,7 @@ impl Drop for HoldingBack {
 }
 
 fn start_again() {
-    if !fd_reaper::start_again() {
+    if !reaper::start_again() {
         deferred::try_later("closing", start_again);
     }
 }
@@ -326,7 +337,7 @@ mod tests {
         }
         let (until, held) = mpsc::channel();
         let fd = std::fs::File::open("/dev/null").unwrap().into();
-        assert!(fd_reaper::close(fd, account, Box::new(Held(held))));
+        assert!(reaper::close(fd, account, Box::new(Held(held))));
         until
     }
 

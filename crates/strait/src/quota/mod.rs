@@ -47,8 +47,8 @@ use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use crate::error::Error;
 use crate::os::epoll;
-use crate::os::fd_reaper::PacketRemoval;
 use crate::os::fork::{Born, PerProcess};
+use crate::os::reaper::PacketRemoval;
 use crate::peer::Peer;
 use crate::sync::unpoisoned;
 

@@ -5,11 +5,15 @@
 //! payload. A cooled block stays mapped on both sides and reads as zeroes at its next use, so the receiver need not be
 //! told.
 //!
-//! No thread wakes up to cool blocks. A process looks for long idle blocks when it sends large messages, at some of the
-//! messages that it publishes, and before it sleeps.
+//! A process that has the memory of a block can make the kernel wait, for any time, before the kernel takes pages back:
+//! by a write to the memory that does not end. So a thread of the [reaper](crate::os::reaper) cools the blocks that
+//! other processes have, and no call waits for the thread, except [`trim`] and [`set_pool_limit`] for a limited time.
+//!
+//! No thread wakes up to look for blocks. A process looks for long idle blocks when it sends large messages, at some of
+//! the messages that it publishes, and before it sleeps.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Mutex, Weak};
+use std::sync::{Arc, Condvar, Mutex, Weak};
 use std::time::Duration;
 
 use crate::os;
@@ -25,6 +29,14 @@ const QUIET: Duration = Duration::from_secs(10);
 /// The time without a use after which a block of one pool makes way for a block of another pool.
 const MAKES_WAY: Duration = Duration::from_millis(100);
 
+/// The longest time for which [`trim`] and [`set_pool_limit`] wait for threads that cool blocks, without the time for
+/// each MiB.
+const PATIENCE: Duration = Duration::from_secs(1);
+
+/// The further time for which [`trim`] and [`set_pool_limit`] wait, for each MiB of the idle blocks. The kernel takes
+/// about a fifth of this time.
+const PATIENCE_FOR_EACH_MIB: Duration = Duration::from_millis(1);
+
 /// The time in milliseconds between two looks for blocks that were not used for [`QUIET`].
 const LOOK_EVERY: u64 = 1000;
 
@@ -36,9 +48,16 @@ pub(crate) trait Block: Send + Sync {
     /// not wait.
     fn used_at(&self) -> Duration;
 
-    /// Cools the block, if no message uses the block and the block was not used for the time `unused`. Returns the
-    /// number of bytes cooled, which are no longer counted.
-    fn cool(&self, unused: Duration) -> usize;
+    /// Returns the number of warm bytes of the block; 0 if the block was cooled.
+    fn counted(&self) -> usize;
+
+    /// Cools the block, if no message uses the block and the block was not used for the time `unused`. If another
+    /// process has the memory, does not wait, and makes a thread cool the block. Returns the number of bytes that were
+    /// cooled, or that a thread is to cool. Bytes count until they are cooled.
+    fn cool(self: Arc<Self>, unused: Duration) -> usize;
+
+    /// Returns whether a thread is cooling the block, or is to cool it.
+    fn is_with_thread(&self) -> bool;
 }
 
 /// Whether this process, or one of its ancestors, has counted any memory.
@@ -51,12 +70,18 @@ struct Warm {
     blocks: Mutex<Vec<Weak<dyn Block>>>,
     /// The time of the next look for quiet blocks, in milliseconds, as [`now`] counts.
     next_look: AtomicU64,
+    /// Whether the last attempt to start a thread that cools blocks has failed, and no thread has run since.
+    lacks_threads: AtomicBool,
+    /// The condition variable of the threads that wait until a thread of the reaper has cooled a block, with its lock.
+    cooled: (Mutex<()>, Condvar),
 }
 
 static WARM: PerProcess<Warm> = PerProcess::new(|| Warm {
     bytes: AtomicUsize::new(0),
     blocks: Mutex::new(Vec::new()),
     next_look: AtomicU64::new(0),
+    lacks_threads: AtomicBool::new(false),
+    cooled: Default::default(),
 });
 
 /// Sets the number of bytes of memory that this process keeps for sending large messages, over all channels. Default:
@@ -86,7 +111,7 @@ pub fn set_pool_limit(bytes: usize) {
     CAP.store(bytes, Ordering::Relaxed);
     let warm = WARM.get();
     if warm.bytes.load(Ordering::Relaxed) > bytes {
-        warm.cool(Duration::ZERO, usize::MAX);
+        warm.give_back();
     }
 }
 
@@ -110,9 +135,13 @@ pub fn pool_held() -> usize {
 /// receiver has received the message, or has dropped the view on the message. Takes some 0.2 ms for each MiB given
 /// back.
 ///
+/// A thread of the library gives back memory that a peer has, because a hostile peer can hold the thread up as long as
+/// the peer likes. The call waits for the thread, for at most 1 second and 1 ms for each MiB of unused memory. Memory
+/// that is not given back by then counts as kept until the thread has given it back.
+///
 /// Example: [the limit](crate::quota::set_pool_limit).
 pub fn trim() -> usize {
-    WARM.get().cool(Duration::ZERO, usize::MAX)
+    WARM.get().give_back()
 }
 
 /// Cools the blocks that were not used for [`QUIET`], if a look for such blocks is due.
@@ -134,14 +163,17 @@ impl Warm {
         }
     }
 
+    fn blocks(&self) -> Vec<Arc<dyn Block>> {
+        let mut all = unpoisoned(&self.blocks);
+        all.retain(|block| block.strong_count() > 0);
+        all.iter().filter_map(Weak::upgrade).collect()
+    }
+
     /// Cools idle blocks that were not used for `unused`, in the order of their last use, until `wanted` bytes are
-    /// cooled. Returns the number of bytes cooled.
-    fn cool(&self, unused: Duration, wanted: usize) -> usize {
-        let mut blocks: Vec<_> = {
-            let mut all = unpoisoned(&self.blocks);
-            all.retain(|block| block.strong_count() > 0);
-            all.iter().filter_map(Weak::upgrade).collect()
-        };
+    /// cooled. Bytes that a thread is to cool because of this call count as well. Bytes that a thread is to cool
+    /// already do not count: a hostile peer may be holding the thread up.
+    fn cool(&self, unused: Duration, wanted: usize) {
+        let mut blocks = self.blocks();
         // Other threads use blocks meanwhile, and `sort_by_key`, which asks for a key several times, may then panic.
         blocks.sort_by_cached_key(|block| block.used_at());
         let mut cooled = 0;
@@ -149,10 +181,34 @@ impl Warm {
             if cooled >= wanted {
                 break;
             }
-            cooled += block.cool(unused);
+            if !block.is_with_thread() {
+                cooled += block.cool(unused);
+            }
         }
-        cooled
     }
+
+    /// Cools all idle blocks, and waits for a limited time until threads have cooled the blocks that other processes
+    /// have. Returns the number of bytes cooled.
+    fn give_back(&self) -> usize {
+        let blocks: Vec<_> = self.blocks().into_iter().map(|block| (block.counted(), block)).collect();
+        let asked: usize = blocks.iter().map(|(_, block)| block.clone().cool(Duration::ZERO)).sum();
+        let limit = PATIENCE + PATIENCE_FOR_EACH_MIB * u32::try_from(asked >> 20).unwrap_or(u32::MAX);
+        let is_with_thread = |_: &mut ()| {
+            !self.lacks_threads.load(Ordering::Relaxed) && blocks.iter().any(|(_, block)| block.is_with_thread())
+        };
+        let (lock, turn) = &self.cooled;
+        drop(turn.wait_timeout_while(unpoisoned(lock), limit, is_with_thread));
+        blocks.iter().map(|(counted, block)| counted.saturating_sub(block.counted())).sum()
+    }
+}
+
+/// Notes that a thread of the reaper has cooled a block (`ran`), or that no such thread could be started.
+pub(crate) fn note_thread(ran: bool) {
+    let warm = WARM.get();
+    let (lock, turn) = &warm.cooled;
+    let _lock = unpoisoned(lock);
+    warm.lacks_threads.store(!ran, Ordering::Relaxed);
+    turn.notify_all();
 }
 
 /// Returns the time since some fixed moment, exact to a few milliseconds. Costs less than a tenth of an exact time.
@@ -161,7 +217,7 @@ pub(crate) fn now() -> Duration {
 }
 
 /// Counts `len` bytes as warm memory, if the limit permits. Blocks of other pools that were not used for [`MAKES_WAY`]
-/// make way. Returns whether the bytes were counted.
+/// make way: at once, or for later calls if other processes have them. Returns whether the bytes were counted.
 pub(crate) fn count(len: usize) -> bool {
     let warm = WARM.get();
     let add = |bytes: usize| bytes.checked_add(len).filter(|sum| *sum <= pool_limit());
@@ -171,7 +227,10 @@ pub(crate) fn count(len: usize) -> bool {
         return true;
     }
     let excess = pool_held().saturating_add(len).saturating_sub(pool_limit());
-    len <= pool_limit() && warm.cool(MAKES_WAY, excess) > 0 && counts()
+    len <= pool_limit() && {
+        warm.cool(MAKES_WAY, excess);
+        counts()
+    }
 }
 
 /// Ends the count of `len` bytes that [`count`] has counted.

@@ -8,7 +8,7 @@ use super::Tx;
 use crate::blocked_on::{self, BlockedOn, Subject};
 use crate::channel::End;
 use crate::channel::options::Options;
-use crate::channel::pool::Loan;
+use crate::channel::pool::{Loan, NewMemory};
 use crate::channel::receiver::next::MOST_LANES;
 use crate::deadline::Deadline;
 use crate::error::Error;
@@ -271,7 +271,11 @@ impl End {
             // The memory is made for the process of the other end, so that process must be known first.
             self.is_local(tx, deadline)?;
             let lane = tx.lane.clone();
-            let make = |size| lane.link().io().memory("strait-block", size);
+            let make = |size| {
+                let memory = lane.link().io().memory("strait-block", size)?;
+                let account = memory.fd.as_ref().map(|_| lane.link().ledger().payer().number());
+                Ok(NewMemory { memory, account })
+            };
             let may_share = || lane.link().is_local() || lane.link().knows(SHARES_BLOCKS);
             if let Some(loan) = tx.pool().lend(len, retain_limit, queue_bytes, may_share, make)? {
                 self.counts.cold().out_of_line.add(1);

@@ -1,12 +1,12 @@
-//! The fd reaper: threads that close descriptors which a peer sent and the program did not take, and descriptors of the
-//! library whose close takes long.
+//! The reaper: threads that close descriptors and give memory back, where another process can make the kernel wait.
 //!
 //! A file system, another process or the other side of a connection can make the close of a descriptor take any time.
-//! So a thread closes the descriptor, and only then drops the charge for the descriptor.
+//! Likewise, a process with a descriptor of shared memory can make it take any time to give pages of the memory back.
+//! So threads do such jobs, and a closed descriptor is charged to its sender until a thread has closed it.
 //!
-//! Each account with waiting descriptors gets a thread of its own, up to [`MOST_THREADS`] threads in all. So if the
-//! descriptors of one peer block their thread for ever, descriptors of other peers are still closed, unless
-//! [`MOST_THREADS`] peers do the same. A thread exits when no descriptor is left for it to close.
+//! Each account with waiting jobs gets a thread of its own, up to [`MOST_THREADS`] threads in all. So if the jobs of
+//! one peer block their thread for ever, jobs of other peers are still done, unless [`MOST_THREADS`] peers do the same.
+//! A thread exits when no job is left for it.
 
 use std::collections::{BTreeMap, VecDeque};
 use std::os::fd::{AsFd, OwnedFd};
@@ -19,44 +19,38 @@ use crate::os::process::background;
 use crate::os::socket::SharedBytes;
 use crate::sync::unpoisoned;
 
-/// The greatest number of threads that close descriptors at the same time.
+/// The greatest number of threads of the reaper at the same time.
 const MOST_THREADS: usize = 16;
 
-/// Stack size in bytes of each thread that closes descriptors.
+/// Stack size in bytes of each thread of the reaper.
 const STACK: usize = 256 << 10;
 
-/// A descriptor that waits for a thread of the fd reaper to close it.
-struct Waiting {
-    /// The descriptor to close. A struct's fields are dropped in their order. So the descriptor is closed before the
-    /// field `_charge` is dropped.
-    _fd: OwnedFd,
-    _charge: Box<dyn Send>,
-}
+/// A job of the reaper, which may block the thread that runs it.
+pub(crate) type Job = Box<dyn FnOnce() + Send>;
 
-/// The descriptors that wait to be closed at the charge of one account, and whether a thread of the fd reaper works on
-/// the queue.
+/// The jobs that wait for a thread and belong to one account, and whether a thread of the reaper works on the queue.
 #[derive(Default)]
 struct Queue {
-    waiting: VecDeque<Waiting>,
+    waiting: VecDeque<Job>,
     has_thread: bool,
 }
 
-struct Closers {
-    /// The queues of descriptors, by the number of the charged account. An account has no entry while it has neither a
-    /// waiting descriptor nor a thread.
+struct Reaper {
+    /// The queues of jobs, by the number of the account. An account has no entry while it has neither a waiting job nor
+    /// a thread.
     queues: BTreeMap<usize, Queue>,
     threads: usize,
 }
 
-static CLOSERS: PerProcess<Mutex<Closers>> =
-    PerProcess::new(|| Mutex::new(Closers { queues: BTreeMap::new(), threads: 0 }));
+static REAPER: PerProcess<Mutex<Reaper>> =
+    PerProcess::new(|| Mutex::new(Reaper { queues: BTreeMap::new(), threads: 0 }));
 
-impl Closers {
-    /// Adds the descriptor in `waiting` to the queue of the account with number `account`. Returns whether the caller
-    /// must start a thread for the queue; if so, the thread is already counted as running.
-    fn add(&mut self, account: usize, waiting: Waiting) -> bool {
+impl Reaper {
+    /// Adds `job` to the queue of the account with number `account`. Returns whether the caller must start a thread for
+    /// the queue; if so, the thread is already counted as running.
+    fn add(&mut self, account: usize, job: Job) -> bool {
         let queue = self.queues.entry(account).or_default();
-        queue.waiting.push_back(waiting);
+        queue.waiting.push_back(job);
         let starts = !queue.has_thread && self.threads < MOST_THREADS;
         if starts {
             queue.has_thread = true;
@@ -65,8 +59,8 @@ impl Closers {
         starts
     }
 
-    /// Returns the number of an account with waiting descriptors and without a thread. The caller must start a thread
-    /// for the account; the thread is already counted as running. Returns `None` if there is no such account, or if
+    /// Returns the number of an account with waiting jobs and without a thread. The caller must start a thread for the
+    /// account; the thread is already counted as running. Returns `None` if there is no such account, or if
     /// [`MOST_THREADS`] threads run.
     fn without_thread(&mut self) -> Option<usize> {
         if self.threads >= MOST_THREADS {
@@ -78,11 +72,11 @@ impl Closers {
         Some(*account)
     }
 
-    /// Returns the descriptor that the calling thread must close next; `account` is the number of the account for which
-    /// the thread works. If another account has waiting descriptors and no thread, the thread changes to the other
-    /// account, and the call stores its number in `account`. Returns `None` if the account has nothing left to close;
-    /// the thread must then end, and is no longer counted.
-    fn next(&mut self, account: &mut usize) -> Option<Waiting> {
+    /// Returns the job that the calling thread must run next; `account` is the number of the account for which the
+    /// thread works. If another account has waiting jobs and no thread, the thread changes to the other account, and
+    /// the call stores its number in `account`. Returns `None` if the account has no job left; the thread must then
+    /// end, and is no longer counted.
+    fn next(&mut self, account: &mut usize) -> Option<Job> {
         let others = self.queues.range(*account + 1..).chain(self.queues.range(..*account));
         let waits = others.filter(|(_, queue)| !queue.has_thread).map(|(other, _)| *other).next();
         if let Some(other) = waits {
@@ -110,32 +104,42 @@ impl Closers {
     }
 }
 
-/// Makes a thread of the fd reaper close `fd` and then drop `charge`. `account` is the number of the account charged
-/// for the descriptor. Returns `false` if a new thread was needed and could not be started: the descriptor waits, and
-/// the caller must call [`start_again`] later.
+/// Makes a thread of the reaper close `fd` and then drop `charge`. `account` is the number of the account charged for
+/// the descriptor. Returns `false` as [`run`] does.
 #[must_use]
 pub(crate) fn close(fd: OwnedFd, account: usize, charge: Box<dyn Send>) -> bool {
-    let starts = unpoisoned(CLOSERS.get()).add(account, Waiting { _fd: fd, _charge: charge });
+    let close = move || {
+        drop(fd);
+        drop(charge);
+    };
+    run(account, Box::new(close))
+}
+
+/// Makes a thread of the reaper run `job`, after the waiting jobs of the account with number `account`. Returns `false`
+/// if a new thread was needed and could not be started: the job waits, and the caller must call [`start_again`] later.
+#[must_use]
+pub(crate) fn run(account: usize, job: Job) -> bool {
+    let starts = unpoisoned(REAPER.get()).add(account, job);
     !starts || start(account)
 }
 
 /// Starts the thread for the queue of the account with number `account`. The caller has counted the thread as running
 /// already. If the thread could not be started, returns `false` and no longer counts the thread.
 fn start(account: usize) -> bool {
-    let started = background::start(c"strait-close", STACK, move || run(account));
+    let started = background::start(c"strait-close", STACK, move || work(account));
     if !started {
-        let mut closers = unpoisoned(CLOSERS.get());
-        closers.threads -= 1;
-        closers.leave(account);
+        let mut reaper = unpoisoned(REAPER.get());
+        reaper.threads -= 1;
+        reaper.leave(account);
     }
     started
 }
 
-/// Starts threads for all accounts with waiting descriptors and without a thread, up to [`MOST_THREADS`] in all.
-/// Returns `false` if a thread could not be started.
+/// Starts threads for all accounts with waiting jobs and without a thread, up to [`MOST_THREADS`] in all. Returns
+/// `false` if a thread could not be started.
 #[must_use]
 pub(crate) fn start_again() -> bool {
-    let next = || unpoisoned(CLOSERS.get()).without_thread();
+    let next = || unpoisoned(REAPER.get()).without_thread();
     while let Some(account) = next() {
         if !start(account) {
             return false;
@@ -144,11 +148,12 @@ pub(crate) fn start_again() -> bool {
     true
 }
 
-fn run(mut account: usize) {
+/// Runs the jobs of the account with number `account`, until none is left.
+fn work(mut account: usize) {
     loop {
-        let next = unpoisoned(CLOSERS.get()).next(&mut account);
+        let next = unpoisoned(REAPER.get()).next(&mut account);
         match next {
-            Some(waiting) => drop(waiting),
+            Some(job) => job(),
             None => return,
         }
     }
@@ -252,13 +257,13 @@ mod tests {
     use std::net::{TcpListener, TcpStream};
     use std::sync::mpsc;
 
-    fn waiting() -> (std::io::PipeReader, Waiting) {
+    fn waiting() -> (std::io::PipeReader, Job) {
         let (reader, writer) = std::io::pipe().unwrap();
-        (reader, Waiting { _fd: writer.into(), _charge: Box::new(()) })
+        (reader, Box::new(move || drop(writer)))
     }
 
-    fn none() -> Closers {
-        Closers { queues: BTreeMap::new(), threads: 0 }
+    fn none() -> Reaper {
+        Reaper { queues: BTreeMap::new(), threads: 0 }
     }
 
     #[test]
@@ -280,35 +285,35 @@ mod tests {
 
     #[test]
     fn each_account_has_a_thread_and_all_of_them_no_more_than_there_may_be() {
-        let mut closers = none();
-        assert!(closers.add(1, waiting().1));
-        assert!(!closers.add(1, waiting().1));
+        let mut reaper = none();
+        assert!(reaper.add(1, waiting().1));
+        assert!(!reaper.add(1, waiting().1));
         for account in 2..=MOST_THREADS {
-            assert!(closers.add(account, waiting().1));
+            assert!(reaper.add(account, waiting().1));
         }
-        assert!(!closers.add(MOST_THREADS + 1, waiting().1));
-        assert_eq!(closers.threads, MOST_THREADS);
+        assert!(!reaper.add(MOST_THREADS + 1, waiting().1));
+        assert_eq!(reaper.threads, MOST_THREADS);
     }
 
     #[test]
     fn a_thread_closes_for_accounts_without_one_before_its_own() {
-        let mut closers = none();
+        let mut reaper = none();
         for _ in 0..2 {
-            closers.add(1, waiting().1);
+            reaper.add(1, waiting().1);
         }
-        closers.threads = MOST_THREADS;
+        reaper.threads = MOST_THREADS;
         let (mut reader, another) = waiting();
-        assert!(!closers.add(2, another));
-        closers.threads = 1;
+        assert!(!reaper.add(2, another));
+        reaper.threads = 1;
         let mut account = 1;
-        drop(closers.next(&mut account).unwrap());
+        reaper.next(&mut account).unwrap()();
         assert_eq!((account, reader.read(&mut [0]).unwrap()), (2, 0));
         for _ in 0..2 {
-            drop(closers.next(&mut account).unwrap());
+            reaper.next(&mut account).unwrap()();
         }
         assert_eq!(account, 1);
-        assert!(closers.next(&mut account).is_none());
-        assert_eq!((closers.threads, closers.queues.len()), (0, 0));
+        assert!(reaper.next(&mut account).is_none());
+        assert_eq!((reaper.threads, reaper.queues.len()), (0, 0));
     }
 
     /// Returns a lingering connection with unsent bytes, whose last close takes minutes, and the other side of the
@@ -344,12 +349,12 @@ mod tests {
 
     #[test]
     fn what_waits_without_a_thread_is_found_again() {
-        let mut closers = none();
-        assert!(closers.add(3, waiting().1));
+        let mut reaper = none();
+        assert!(reaper.add(3, waiting().1));
         // The thread could not be started.
-        closers.threads -= 1;
-        closers.leave(3);
-        assert_eq!((closers.without_thread(), closers.threads), (Some(3), 1));
-        assert_eq!(closers.without_thread(), None);
+        reaper.threads -= 1;
+        reaper.leave(3);
+        assert_eq!((reaper.without_thread(), reaper.threads), (Some(3), 1));
+        assert_eq!(reaper.without_thread(), None);
     }
 }
