@@ -27,6 +27,7 @@ fn child() {
         ("counter", |_| counter()),
         ("late", |_| late()),
         ("holder of an end", |_| holder_of_an_end()),
+        ("partner", |_| partner()),
     ]);
 }
 
@@ -332,6 +333,50 @@ fn a_fuse_for_which_a_socket_has_no_room_changes_nothing() {
     expect(&a, b"a file, and more");
     drop((a, a_before));
     finish(actor);
+}
+
+/// Receives an end, sends a message on the end, and does nothing until it is told to go on. Then exchanges a further
+/// message with the process of the other end.
+fn partner() {
+    let channel = parent();
+    let end = ends_of(&mut channel.recv_by(DEADLINE).unwrap()).remove(0);
+    end.send(b"before").unwrap();
+    channel.send(b"idle").unwrap();
+    expect(&channel, b"go on");
+    end.send(b"after").unwrap();
+    expect(&end, b"before");
+    expect(&end, b"after");
+    channel.send(b"done").unwrap();
+    expect(&channel, b"end");
+}
+
+/// Shows that a fuse needs nothing of the processes of the far ends: both are stopped meanwhile.
+#[test]
+fn stopped_processes_need_not_take_part_in_a_fuse() {
+    use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
+    let partners = [spawn("partner"), spawn("partner")];
+    let mut near = Vec::new();
+    for (actor, channel) in &partners {
+        let (ours, theirs) = Channel::pair().unwrap();
+        channel.send(Outgoing::new(b"an end").handle(theirs)).unwrap();
+        expect(channel, b"idle");
+        near.push(ours);
+        let pid = Pid::from_raw(actor.pid() as i32).unwrap();
+        kill_process(pid, Signal::STOP).unwrap();
+        let (_, status) = waitpid(Some(pid), WaitOptions::UNTRACED).unwrap().unwrap();
+        assert!(status.stopped());
+    }
+    let (one, other) = (near.remove(0), near.remove(0));
+    one.fuse(other, DEADLINE).unwrap();
+    for (actor, channel) in &partners {
+        kill_process(Pid::from_raw(actor.pid() as i32).unwrap(), Signal::CONT).unwrap();
+        channel.send(b"go on").unwrap();
+    }
+    partners.iter().for_each(|(_, channel)| expect(channel, b"done"));
+    for (actor, channel) in partners {
+        channel.send(b"end").unwrap();
+        finish(actor);
+    }
 }
 
 /// Receives an end, and then answers each message with the number of its descriptors.
