@@ -16,6 +16,9 @@ use crate::{connection, errors};
 /// Shared memory of a fixed size, which can be sent in messages. `Region(size)` makes a region of zeros, writable for
 /// each holder.
 ///
+/// `huge_pages` requests huge pages (`MADV_HUGEPAGE`). Shared memory gets them only if the administrator has set
+/// `/sys/kernel/mm/transparent_hugepage/shmem_enabled` to `advise`, `within_size` or `always`.
+///
 /// A sealed region never changes again, and is a read-only buffer. The bytes of any other region can be copied only,
 /// since another process may change them at any time.
 #[pyclass(frozen, weakref, module = "strait")]

@@ -138,6 +138,9 @@ def empty(
     place. The array stays valid and writable, but later writes to the array are private to this process. Such an array
     needs least memory, since sender and receiver have one. Smaller arrays are copied, in memory that is used again,
     which is faster. So is the `send` of an ordinary array up to 64 MiB.
+
+    `huge_pages` requests huge pages (`MADV_HUGEPAGE`). Shared memory gets them only if the administrator has set
+    `/sys/kernel/mm/transparent_hugepage/shmem_enabled` to `advise`, `within_size` or `always`.
     """
     import numpy
 
