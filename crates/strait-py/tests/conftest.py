@@ -1,6 +1,7 @@
 """Common code of the tests."""
 
 import os
+import re
 import signal
 import subprocess
 import sys
@@ -22,6 +23,30 @@ signal.signal(signal.SIGINT, signal.default_int_handler)
 def scaled(quick, full):
     """Returns how often a test repeats something."""
     return full if FULL else quick
+
+
+MAY_BE_MISSING = re.compile(r"could not import '(torch|uvloop)'|Python 3\.\d+ is not on this machine|does not apply: ")
+"""Reasons for which a test may be skipped at full length. A test skipped for any other reason has failed."""
+
+
+def checked(report):
+    """Returns the report of a test or a file. At full length, what is missing makes the report a failure."""
+    if FULL and report.skipped and not hasattr(report, "wasxfail"):
+        reason = str(report.longrepr[2]).removeprefix("Skipped: ")
+        if not MAY_BE_MISSING.match(reason):
+            report.outcome = "failed"
+            report.longrepr = f"skipped, but at full length nothing may be missing: {reason}"
+    return report
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport():
+    return checked((yield))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_make_collect_report():
+    return checked((yield))
 
 
 @pytest.fixture

@@ -42,7 +42,8 @@ ROOT = pathlib.Path(__file__).parent.parent
 
 
 def interpreters():
-    """Returns the interpreters of the first behaviour: the running one, and at full length all others installed."""
+    """Returns the interpreters of the first behaviour: the running one, and at full length each version up to 3.15, skipped
+    if the machine does not have it."""
     found = {sys.version_info[:2]: sys.executable}
     pyenv = pathlib.Path(os.environ.get("PYENV_ROOT", pathlib.Path.home() / ".pyenv"))
     for minor in range(11, 16) if FULL else ():
@@ -54,7 +55,12 @@ def interpreters():
                 continue
             if works:
                 found.setdefault((3, minor), str(place))
-    return [pytest.param(path, id=f"{major}.{minor}") for (major, minor), path in found.items()]
+    parameters = [pytest.param(path, id=f"{major}.{minor}") for (major, minor), path in found.items()]
+    for minor in range(11, 16) if FULL else ():
+        if (3, minor) not in found:
+            missing = pytest.mark.skip(reason=f"Python 3.{minor} is not on this machine")
+            parameters.append(pytest.param(None, id=f"3.{minor}", marks=missing))
+    return parameters
 
 
 @pytest.mark.parametrize("interpreter", interpreters())

@@ -207,7 +207,7 @@ assert other.recv(timeout=5) == "works"
 @pytest.mark.parametrize("keys", ["tuples", "multiples", "uuids", "places"])
 def test_keys_with_colliding_hashes_are_refused_soon(python, keys, kind):
     if (keys, kind) == ("places", "set"):
-        pytest.skip("the sequence is the one of dictionaries")
+        pytest.skip("does not apply: the sequence is the one of dictionaries")
     process = python(COLLIDING, args=[keys, kind], stderr=subprocess.PIPE, text=True)
     _, errors = process.communicate(timeout=LONG)
     assert process.returncode == 0, errors

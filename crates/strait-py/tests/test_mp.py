@@ -93,7 +93,7 @@ def test_open_files_travel(start, tmp_path):
 
 def test_an_end_that_was_used_moves_to_a_new_process(start):
     if start.method == "fork":
-        pytest.skip("fork pickles no arguments")
+        pytest.skip("does not apply: fork pickles no arguments")
     here, there = mp.Pipe()
     here.send(1)
     assert there.recv() == 1
@@ -140,7 +140,7 @@ class Exits:
 
 def test_the_death_of_a_new_process_is_seen_before_it_takes_its_ends(start):
     if start.method == "fork":
-        pytest.skip("fork pickles no arguments")
+        pytest.skip("does not apply: fork pickles no arguments")
     one, other = strait.pair()
     two, another = mp.Pipe()
     two.send("unread")
@@ -157,7 +157,7 @@ def test_the_death_of_a_new_process_is_seen_before_it_takes_its_ends(start):
 
 def test_ends_stay_if_a_process_cannot_be_started(start):
     if start.method == "fork":
-        pytest.skip("fork pickles no arguments")
+        pytest.skip("does not apply: fork pickles no arguments")
     one, other = strait.pair()
     two, another = mp.Pipe()
     one.send(1)
@@ -175,7 +175,7 @@ def test_ends_stay_if_a_process_cannot_be_started(start):
 
 def test_a_closed_end_is_no_argument_of_a_process(start):
     if start.method == "fork":
-        pytest.skip("fork pickles no arguments")
+        pytest.skip("does not apply: fork pickles no arguments")
     _one, other = strait.pair()
     other.close()
     with pytest.raises(strait.Closed):
