@@ -5,13 +5,16 @@ use std::sync::atomic::Ordering;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
 
+use rustix::net::sockopt;
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, Error, Options};
+use strait::{Channel, Error, Options, Outgoing};
 use strait_hostile::layout::transfer;
 use strait_hostile::record::{AN_END, Table};
+use strait_hostile::wire::kind as packet_kind;
 use strait_hostile::{Packet, RawPeer, handshake, wire};
 
 use crate::common::*;
+use crate::descriptors::slow_to_close;
 use crate::standstill::{Page, Watcher};
 
 /// The length of a wait that must end at its deadline.
@@ -91,4 +94,44 @@ attack! {
             });
         }
     }
+}
+
+attack! {
+    /// The victim introduces two peers to each other, and can send only one half of the socket pair, because the second
+    /// peer reads nothing. The first peer sends a descriptor that is slow to close into its half, so that the
+    /// descriptor lies in the half that the victim still has.
+    a10_something_slow_in_the_half_of_an_introduction {
+        on_a_victim(|first, channel| {
+            // The link to the peer that reads nothing is the older one.
+            drop((first, channel));
+            let (stalls, older) = meet_by(|ours| sockopt::set_socket_send_buffer_size(ours, 1).unwrap());
+            let (mut reads, younger) = meet();
+            let (one, other) = Channel::pair().unwrap();
+            younger.try_send(Outgoing::new(b"an end").handle(one)).unwrap();
+            let is_full = || older.try_send(Outgoing::new(b"file").handle(file_with(b"x"))).is_err();
+            assert!((0..1000).any(|_| is_full()), "the socket has room for any number of packets");
+            let refused = older.try_send(Outgoing::new(b"an end").handle(other)).unwrap_err();
+            reads.pump().unwrap();
+            let introduces = |(packet, _): &(Packet, Vec<OwnedFd>)| packet.kind == packet_kind::INTRODUCE;
+            let at = reads.arrived.iter().position(introduces).expect("the first half was sent");
+            let (_, half) = reads.arrived.remove(at).unwrap();
+            let (slow, _server) = slow_to_close();
+            wire::send(&half[0], &Packet::wake().to_bytes(), &[slow.as_fd()]).unwrap();
+            drop(slow);
+            in_time("dropping the channels", || drop((refused, younger, older)));
+            drop((stalls, reads));
+        });
+    }
+}
+
+/// Returns an attacker and its victim, as [`meet`] does. `change` changes the victim's socket first.
+fn meet_by(change: impl FnOnce(&OwnedFd)) -> (RawPeer, Channel) {
+    let (ours, theirs) = sockets();
+    change(&theirs);
+    let channel = Channel::over(theirs).unwrap();
+    let mut peer = RawPeer::meet(ours).unwrap();
+    peer.pump().unwrap();
+    peer.send(b"hello").unwrap();
+    assert_eq!(channel.try_recv().unwrap().bytes(), b"hello");
+    (peer, channel)
 }

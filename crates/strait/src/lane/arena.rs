@@ -23,6 +23,7 @@ use crate::link::packet::Packet;
 use crate::link::{InUse, Link};
 use crate::os::fork::Born;
 use crate::quota::Charge;
+use crate::quota::closing::HalfForPeer;
 use crate::ring::MIN_CELLS;
 use crate::shm::{LaneMemory, Mapping, Shareable, lane_size, sizes_of_lanes};
 use crate::sync::unpoisoned;
@@ -620,7 +621,7 @@ struct Lent {
 pub(crate) struct Introduction {
     pub(crate) number: u64,
     /// The two ends of the introduction's socket, one for each process; `None` once sent.
-    pub(crate) sockets: [Option<OwnedFd>; 2],
+    pub(crate) sockets: [Option<HalfForPeer>; 2],
 }
 
 impl Maker {

@@ -24,6 +24,7 @@ use crate::link::uses::Directory;
 use crate::link::{Attachments, InUse, Link, MISSING, peers, uses};
 use crate::os::fork::PerProcess;
 use crate::os::socket::credentials;
+use crate::quota::closing::HalfForPeer;
 use crate::quota::{Amounts, Charge, OverLimit, Resource};
 use crate::shm::{Shareable, sizes_of_lanes};
 use crate::sync::unpoisoned;
@@ -955,6 +956,9 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
             credentials::ask(one.as_fd(), true)?;
             credentials::ask(other.as_fd(), true)?;
             let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
+            // The process with the one half fills the queue of the other half.
+            let one = HalfForPeer::new(one, &old.ledger().payer());
+            let other = HalfForPeer::new(other, &young.ledger().payer());
             none.insert(Introduction { number, sockets: [Some(one), Some(other)] })
         }
     };

@@ -300,6 +300,38 @@ impl Drop for ReceivedFd {
     }
 }
 
+/// One half of a socket pair that this process made for two other processes. The process with the other half may have
+/// sent packets into this half. Closing the half also closes the descriptors in these packets, which may block. Dropping
+/// this value makes a thread of the library close the half.
+pub(crate) struct HalfForPeer {
+    fd: Option<OwnedFd>,
+    payer: Payer,
+    born: Born,
+}
+
+impl HalfForPeer {
+    /// Wraps `fd`. `payer` is the account of the process that gets the other half.
+    pub(crate) fn new(fd: OwnedFd, payer: &Payer) -> Self {
+        Self { fd: Some(fd), payer: payer.clone(), born: Born::here() }
+    }
+}
+
+impl AsFd for HalfForPeer {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_ref().expect("closed when it is dropped").as_fd()
+    }
+}
+
+impl Drop for HalfForPeer {
+    fn drop(&mut self) {
+        if let Some(fd) = self.fd.take()
+            && !self.born.is_elsewhere()
+        {
+            close_elsewhere(fd, &self.payer);
+        }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use std::sync::mpsc;
