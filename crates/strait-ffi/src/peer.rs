@@ -441,8 +441,9 @@ pub struct strait_bad_peer {
     pub reason: *const c_char,
     /// 1 if the link to the peer is lost, together with every channel over the link; 0 if only one channel has ended.
     pub link_lost: u32,
-    /// Always zero.
-    pub reserved: u32,
+    /// 1 if another process has introduced the link to the peer. The introducer may have kept a copy of the link's
+    /// socket, so the breach may be the introducer's. 0 otherwise.
+    pub introduced: u32,
 }
 
 /// A function called for each peer that broke the protocol. `bad`, and the memory behind its pointers, are valid only
@@ -486,7 +487,7 @@ pub unsafe extern "C" fn strait_on_bad_peer(tell: strait_tell_bad_peer, context:
                 peer: peer.as_ref().map_or(std::ptr::null(), std::ptr::from_ref),
                 reason: reason.as_ptr(),
                 link_lost: bad.link_lost.into(),
-                reserved: 0,
+                introduced: bad.introduced.into(),
             };
             // SAFETY: the header requires both pointers to be valid.
             unsafe { tell(&told, context.get()) };

@@ -68,7 +68,7 @@ fn assertions() -> String {
         strait_channel_state { messages, bytes, arrived, has_room, peer_closed, reserved }
         strait_level { held, limit, reached }
         strait_usage { peer, user, processes, idle_wake_ups, pauses, uid, has_uid }
-        strait_bad_peer { peer, reason, link_lost, reserved }
+        strait_bad_peer { peer, reason, link_lost, introduced }
         strait_listener_options {
             directory, mode, invited_only, waiting_of_a_user, waiting_of_all, policy, on_refused, context, channel, reserved,
         }

@@ -541,8 +541,9 @@ typedef struct strait_bad_peer {
     const char *reason;
     // 1 if the link to the peer is lost, together with every channel over the link; 0 if only one channel has ended.
     uint32_t link_lost;
-    // Always zero.
-    uint32_t reserved;
+    // 1 if another process has introduced the link to the peer. The introducer may have kept a copy of the link's
+    // socket, so the breach may be the introducer's. 0 otherwise.
+    uint32_t introduced;
 } strait_bad_peer;
 
 // A function called for each peer that broke the protocol. `bad`, and the memory behind its pointers, are valid only

@@ -2,10 +2,11 @@
 
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::atomic::Ordering;
-use std::sync::mpsc;
+use std::sync::{Arc, Mutex, mpsc};
 use std::time::{Duration, Instant};
 
 use rustix::net::sockopt;
+use strait::quota::{BadPeer, Limits, Resource};
 use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, Error, Options, Outgoing};
 use strait_hostile::layout::transfer;
@@ -134,4 +135,43 @@ fn meet_by(change: impl FnOnce(&OwnedFd)) -> (RawPeer, Channel) {
     peer.send(b"hello").unwrap();
     assert_eq!(channel.try_recv().unwrap().bytes(), b"hello");
     (peer, channel)
+}
+
+attack! {
+    /// An introducer sends handles over a copy of a socket that it made for an honest process and the victim. The
+    /// handles do not count for the honest process, and neither do the introducer's breaches: the direct link to the
+    /// honest process works. The kernel reports one process for all of them here.
+    a11_what_an_introducer_sends_in_the_place_of_another_process {
+        on_a_victim(|mut peer, channel| {
+            let reports = Arc::new(Mutex::new(Vec::<BadPeer>::new()));
+            let note = reports.clone();
+            strait::quota::on_bad_peer(move |bad| note.lock().unwrap().push(*bad));
+            let (mut honest, direct) = meet();
+            let (half, others) = sockets();
+            peer.packet(&Packet::introduce(5), &[half.as_fd()]).unwrap();
+            drop(half);
+            wire::send(&others, &handshake::announce(0x77).to_bytes(), &[]).unwrap();
+            let end = send_end(&mut peer, &channel, 5);
+            strait::quota::set_limits(Limits::new().peer(Resource::Descriptors, 20));
+            let file = file_with(b"content");
+            let token = 5 << 64 | 1;
+            for number in 1..=8 {
+                let handles = Packet::handles(token, number, 16);
+                wire::send(&others, &handles.to_bytes(), &[file.as_fd(); 16]).unwrap();
+            }
+            assert_eq!(end.recv_by(WAITED).map(drop).unwrap_err(), Error::TimedOut);
+            let held = end.peer_usage().unwrap().unwrap().peer(Resource::Descriptors).held;
+            assert!(held >= 16, "{held}");
+            honest.send_with(b"files", &[file.as_fd(); 16]).unwrap();
+            assert_eq!(direct.recv_by(SOON).unwrap().take_handles().unwrap().len(), 16);
+            wire::send(&others, b"nonsense", &[]).unwrap();
+            assert_eq!(bad_peer(end.recv_by(SOON)), "an invalid packet");
+            honest.bytes(b"nonsense", &[]).unwrap();
+            assert_eq!(bad_peer(direct.recv_by(SOON)), "an invalid packet");
+            let told: Vec<_> = reports.lock().unwrap().iter().map(|bad| (bad.reason, bad.introduced)).collect();
+            assert_eq!(told, [("an invalid packet", true), ("an invalid packet", false)]);
+            strait::quota::set_limits(Limits::new());
+            strait::quota::on_bad_peer(|_| {});
+        });
+    }
 }

@@ -301,8 +301,8 @@ impl Drop for ReceivedFd {
 }
 
 /// One half of a socket pair that this process made for two other processes. The process with the other half may have
-/// sent packets into this half. Closing the half also closes the descriptors in these packets, which may block. Dropping
-/// this value makes a thread of the library close the half.
+/// sent packets into this half. Closing the half also closes the descriptors in these packets, and so may block.
+/// Dropping this value makes a thread of the library close the half.
 pub(crate) struct HalfForPeer {
     fd: Option<OwnedFd>,
     payer: Payer,

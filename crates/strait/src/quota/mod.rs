@@ -22,6 +22,10 @@
 // identifies the process before the first packet is taken; a peer unknown to the kernel has an account for each link.
 // The accounts of one user share the user's limit, as [`share`] defines.
 //
+// An introduced link has another account than the direct links to its process: the introducer can have kept a copy of
+// the process's socket, and send packets in the place of the process. All links to one process that one account's peer
+// has introduced share an account. Such an account counts for the user of the introducer.
+//
 // A charge over a limit fails with [`Error::LimitReached`]. The caller decides what follows, and can always try again.
 //
 // [`Options::peer_memory`]: crate::Options::peer_memory
@@ -105,14 +109,20 @@ struct User {
 #[derive(Default)]
 struct OfUser {
     held: [u64; KINDS],
-    /// Number of accounts for peer processes of the user. Each account is for one process.
+    /// Number of accounts of the user: one for each peer process, and one for each process that a peer process of the
+    /// user has introduced.
     processes: u64,
 }
 
 /// The account of one peer process: the amounts held for the peer, and how often a limit stopped the peer.
 pub(crate) struct Account {
     born: Born,
+    /// The number of the account, which no other account of this process ever has.
+    number: u64,
     peer: Option<Peer>,
+    /// For an account of introduced links: whether packets over these links may come from another process than the
+    /// peer, the introducer.
+    is_introduced: bool,
     user: Arc<User>,
     /// The amounts of the resources held for the peer process, by index of the resource. Written only under the lock of
     /// the user's state.
@@ -140,26 +150,31 @@ impl fmt::Debug for Account {
 /// All accounts of this process, in two tables: the users by uid, and the accounts by peer process.
 struct Accounts {
     users: BTreeMap<Option<u32>, Weak<User>>,
-    /// The accounts, keyed by the pid and the uid of the peer process.
-    processes: BTreeMap<(u32, u32), Weak<Account>>,
+    /// The accounts, keyed by the pid and the uid of the peer process, and by the number of the introducer's account: 0
+    /// for links without an introducer.
+    processes: BTreeMap<(u32, u32, u64), Weak<Account>>,
 }
 
 static ACCOUNTS: PerProcess<Mutex<Accounts>> =
     PerProcess::new(|| Mutex::new(Accounts { users: BTreeMap::new(), processes: BTreeMap::new() }));
 
 impl Account {
-    /// Returns the account of the peer process `peer`, and opens an account if the process has none. A peer whose pid
+    /// Returns the account of the peer process `peer` for links that the peer of the account `introducer` has
+    /// introduced; with `None`, for links without an introducer. Opens an account if there is none. A peer whose pid
     /// the kernel does not report gets a new account each time.
-    fn open(peer: Option<Peer>) -> Arc<Self> {
+    fn open(peer: Option<Peer>, introducer: Option<&Arc<Self>>) -> Arc<Self> {
+        static NUMBER: AtomicU64 = AtomicU64::new(1);
         let mut accounts = unpoisoned(ACCOUNTS.get());
-        let key = peer.and_then(|peer| Some((peer.pid?, peer.uid)));
+        let introducers = introducer.map_or(0, |account| account.number);
+        let key = peer.and_then(|peer| Some((peer.pid?, peer.uid, introducers)));
         // If an earlier process had the same pid, the new process inherits the amounts still held for the earlier
         // process.
         if let Some(known) = key.and_then(|key| accounts.processes.get(&key)).and_then(Weak::upgrade) {
             return known;
         }
         let uid = peer.filter(|peer| peer.pid.is_some() || peer.uid != NOBODY).map(|peer| peer.uid);
-        let user = accounts.users.get(&uid).and_then(Weak::upgrade).unwrap_or_else(|| {
+        let known = introducer.map(|account| account.user.clone());
+        let user = known.or_else(|| accounts.users.get(&uid)?.upgrade()).unwrap_or_else(|| {
             accounts.users.retain(|_, user| user.strong_count() > 0);
             let user = Arc::new(User { uid, state: Mutex::default(), reached: Default::default() });
             accounts.users.insert(uid, Arc::downgrade(&user));
@@ -168,7 +183,9 @@ impl Account {
         unpoisoned(&user.state).processes += 1;
         let account = Arc::new(Self {
             born: Born::here(),
+            number: NUMBER.fetch_add(1, Ordering::Relaxed),
             peer,
+            is_introduced: introducer.is_some(),
             user,
             held: Default::default(),
             reached: Default::default(),
@@ -285,9 +302,10 @@ impl Ledger {
     }
 
     /// Records that the process `peer`, as the kernel identifies it, is at the other end of the link: from now on
-    /// charges go to the account of `peer`. Does nothing if the ledger has an account already.
+    /// charges go to the account of `peer`, or on an introduced link to the account of `peer` and the introducer. Does
+    /// nothing if the ledger has an account already.
     pub(crate) fn belongs_to(&self, peer: Peer) {
-        self.account.get_or_init(|| Account::open(Some(peer)));
+        self.account.get_or_init(|| Account::open(Some(peer), self.introducers_account()));
     }
 
     /// Returns the account of the peer that introduced the two processes of the link to each other; that peer is
@@ -304,7 +322,11 @@ impl Ledger {
     }
 
     fn account(&self) -> &Arc<Account> {
-        self.account.get_or_init(|| Account::open(None))
+        self.account.get_or_init(|| Account::open(None, self.introducers_account()))
+    }
+
+    fn introducers_account(&self) -> Option<&Arc<Account>> {
+        self.introducer().and_then(Payer::account)
     }
 
     /// Charges the link's peer with all of `amounts`; a failed call charges nothing. Returns the charge; `None` if the
@@ -426,7 +448,8 @@ impl Ledger {
         let mut reported = unpoisoned(account.map_or_else(|| LOCAL_REPORTS.get(), |account| &account.reported));
         if !reported.contains(&reason) {
             reported.push(reason);
-            report::note(BadPeer { peer: account.and_then(|account| account.peer), reason, link_lost });
+            let (peer, introduced) = account.map_or((None, false), |account| (account.peer, account.is_introduced));
+            report::note(BadPeer { peer, reason, link_lost, introduced });
         }
     }
 

@@ -23,11 +23,15 @@ pub struct BadPeer {
     /// Whether the whole link was lost, and with the link every channel between the two processes over the link. If
     /// `false`, only one channel has ended.
     pub link_lost: bool,
+    /// Whether another process has introduced the link to the peer. The introducer made the link's socket and may have
+    /// kept a copy, so the breach may be the introducer's. The peer's links without an introducer are not affected.
+    pub introduced: bool,
 }
 
 impl fmt::Display for BadPeer {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        write!(f, "bad peer: {}", self.reason)?;
+        let over = if self.introduced { "bad peer or introducer" } else { "bad peer" };
+        write!(f, "{over}: {}", self.reason)?;
         match self.peer {
             Some(Peer { pid: Some(pid), uid, .. }) => write!(f, " (process {pid} of user {uid})"),
             Some(Peer { uid, .. }) => write!(f, " (a process of user {uid})"),
@@ -42,8 +46,9 @@ static CALLBACK: PerProcess<Mutex<Option<Callback>>> = PerProcess::new(Mutex::de
 
 /// Sets the callback for peer processes that break the protocol, in place of an earlier callback.
 ///
-/// The library calls `callback` once for each peer process and reason, however many links lead to the process. The
-/// library forgets a report once this process holds nothing for the peer process any more, and may then call again.
+/// The library calls `callback` once for each peer process and reason, however many links lead to the process, and once
+/// more for each process that has introduced links to the peer process ([`BadPeer::introduced`]). The library forgets a
+/// report once this process holds nothing for the peer process any more, and may then call again.
 ///
 /// The callback runs within a call of this library, in the calling thread, while the thread holds no lock of the
 /// library. So the callback may call every function, send, and drop channels. The call returns only after the callback:
