@@ -6,7 +6,7 @@ use std::task::{Context, Poll, Waker, ready};
 
 use strait::meet::Connector;
 use strait::pipe::{DataConsumer, DataProducer, PipeOptions};
-use strait::{Channel, Deadline, Error, Outgoing, Peer};
+use strait::{Channel, Deadline, Error, Handle, Outgoing, Peer};
 use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 
 use crate::{AsyncChannel, AsyncConsumer, AsyncProducer, PipeReader, PipeWriter, Reactor, connect_channel};
@@ -263,15 +263,19 @@ impl State {
     }
 }
 
-/// Returns the data-pipe ends of the message that opens a stream.
+/// Returns the data-pipe ends of the message that opens a stream. Any other message keeps its handles: the drop of a
+/// message does not wait until a descriptor of the peer is closed, but the drop of a handle taken out does.
 fn pipes_of(message: &mut strait::Message) -> io::Result<(DataConsumer, DataProducer)> {
-    let is_opening = message.bytes() == OPENING;
-    let mut handles = message.take_handles()?.into_iter();
-    if let (true, Some(reads), Some(writes), None) = (is_opening, handles.next(), handles.next(), handles.next())
-        && let (Some(reads), Some(writes)) = (reads.into_consumer(), writes.into_producer())
-        && (reads.element(), writes.element()) == (1, 1)
-    {
-        return Ok((reads, writes));
+    let has_pipes = match message.handles() {
+        [Handle::Consumer(reads), Handle::Producer(writes)] => (reads.element(), writes.element()) == (1, 1),
+        // The handles may have been lost; `take_handles` then fails.
+        handles => handles.is_empty(),
+    };
+    if has_pipes && message.bytes() == OPENING {
+        let mut handles = message.take_handles()?.into_iter();
+        if let (Some(Handle::Consumer(reads)), Some(Handle::Producer(writes))) = (handles.next(), handles.next()) {
+            return Ok((reads, writes));
+        }
     }
     Err(io::Error::new(io::ErrorKind::InvalidData, "the first message of the peer opens no stream"))
 }

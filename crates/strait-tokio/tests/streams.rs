@@ -2,13 +2,17 @@
 
 use std::io::ErrorKind;
 use std::process::{Child, Command, Stdio};
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
+use slow::{slow_to_close, soon};
 use strait::pipe::{DataPipe, PANICKED, PipeOptions};
 use strait::{Channel, CommandExt, Error, Outgoing};
 use strait_tokio::{AsyncConsumer, AsyncProducer, Listener, PipeReader, PipeWriter, Reactor, Stream};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
+
+#[path = "../../strait-typed/tests/common/slow.rs"]
+mod slow;
 
 const DEADLINE: Duration = Duration::from_secs(60);
 const ROLE: &str = "STRAIT_TEST_ROLE";
@@ -267,7 +271,8 @@ async fn the_death_of_a_peer_that_has_not_opened_its_side_is_seen() {
     process.wait().unwrap();
 }
 
-/// Shows that a message that does not open a stream gives an error, with any handles.
+/// Shows that a message that does not open a stream gives an error, with any handles, and that the error does not wait
+/// until a descriptor of the peer is closed. Also shows that an accepted stream with such a message is aborted at once.
 #[tokio::test]
 async fn a_peer_that_opens_no_stream_is_refused() {
     const OPENING: &[u8] = b"strait stream 1";
@@ -275,25 +280,45 @@ async fn a_peer_that_opens_no_stream_is_refused() {
     let words = || PipeOptions::new().element(4).create().unwrap();
     let bytes = || DataPipe::pair(4096).unwrap();
     let ends = |bytes, reads: (_, _), writes: (_, _)| Outgoing::new(bytes).handle(reads.1).handle(writes.0);
-    let messages = [
-        Outgoing::new(b""),
-        Outgoing::new(OPENING),
-        Outgoing::new(OPENING).handle(bytes().1),
-        Outgoing::new(OPENING).handle(bytes().0).handle(bytes().1),
-        ends(b"strait stream 2", bytes(), bytes()),
-        ends(OPENING, bytes(), words()),
-        ends(OPENING, words(), bytes()),
-        ends(OPENING, bytes(), bytes()).handle(bytes().0),
-    ];
-    for message in messages {
-        let (peer, channel) = Channel::pair().unwrap();
-        peer.send(message).unwrap();
-        let mut stream = Stream::accept(channel, &reactor).unwrap();
-        let failed = timeout(DEADLINE, stream.read_u8()).await.expect("in time").unwrap_err();
-        assert_eq!(failed.kind(), ErrorKind::InvalidData);
-        assert_eq!(stream.flush().await.map_err(|error| error.kind()), Ok(()));
-        assert_eq!(stream.shutdown().await.unwrap_err().kind(), ErrorKind::NotConnected);
-        assert_eq!(stream.into_split().await.unwrap_err().kind(), ErrorKind::NotConnected);
+    for aborts in [false, true] {
+        // The other sides of the slow connections, which stay open meanwhile.
+        let mut others = Vec::new();
+        let mut slow = || {
+            let (slow, other) = slow_to_close();
+            others.push(other);
+            slow
+        };
+        let messages = [
+            Outgoing::new(b""),
+            Outgoing::new(OPENING),
+            Outgoing::new(OPENING).handle(bytes().1),
+            Outgoing::new(OPENING).handle(bytes().0).handle(bytes().1),
+            ends(b"strait stream 2", bytes(), bytes()),
+            ends(OPENING, bytes(), words()),
+            ends(OPENING, words(), bytes()),
+            ends(OPENING, bytes(), bytes()).handle(bytes().0),
+            Outgoing::new(b"").handle(slow()),
+            Outgoing::new(OPENING).handle(slow()),
+            Outgoing::new(OPENING).handle(slow()).handle(bytes().0),
+            Outgoing::new(OPENING).handle(bytes().1).handle(slow()),
+            ends(OPENING, bytes(), bytes()).handle(slow()),
+        ];
+        for (number, message) in messages.into_iter().enumerate() {
+            let (peer, channel) = Channel::pair().unwrap();
+            peer.send(message).unwrap();
+            let mut stream = Stream::accept(channel, &reactor).unwrap();
+            if aborts {
+                soon(&format!("aborting after message {number}"), || stream.abort(17));
+                continue;
+            }
+            let begin = Instant::now();
+            let failed = timeout(DEADLINE, stream.read_u8()).await.expect("in time").unwrap_err();
+            assert_eq!(failed.kind(), ErrorKind::InvalidData);
+            assert!(begin.elapsed() < DEADLINE / 4, "refusing message {number} took {:?}", begin.elapsed());
+            assert_eq!(stream.flush().await.map_err(|error| error.kind()), Ok(()));
+            assert_eq!(stream.shutdown().await.unwrap_err().kind(), ErrorKind::NotConnected);
+            assert_eq!(stream.into_split().await.unwrap_err().kind(), ErrorKind::NotConnected);
+        }
     }
     let (one, _other) = Channel::pair().unwrap();
     let wide = Stream::open(one, &PipeOptions::new().element(4), &reactor).await.unwrap_err();

@@ -1,4 +1,4 @@
-//! Descriptors whose last close blocks, for the tests of this crate and of `strait-fidl`.
+//! Descriptors whose last close blocks, for the tests of this crate, `strait-fidl`, `strait-zx` and `strait-tokio`.
 
 use std::io::Write;
 use std::net::{TcpListener, TcpStream};
