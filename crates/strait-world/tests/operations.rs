@@ -34,6 +34,8 @@ const EXCEPTIONS: &[(&str, &str)] = &[
     ("AsyncChannel::poll_recv", "what `recv` of a task calls"),
     ("AsyncChannel::poll_recv_with", "what `recv_with` of a task calls; `strait.aio` uses it"),
     ("AsyncChannel::poll_send_with", "as `reserve` in a task: not in the worlds yet"),
+    ("CallOptions::max_message", "a bad peer, which the worlds do not have; `calls.rs` has it"),
+    ("CallOptions::request_bytes", "256 MiB of requests, or refusals; `calls.rs` and `waiting_tasks.rs` have it"),
     ("Channel::recv_message_or_view", "as `recv_message` or `recv_in_place`; strait-typed's tests have it"),
     ("Channel::set_close_reason", "as `close_with`, for an end that is dropped; strait-typed's tests have it"),
     ("DataConsumer::abort", "a reader of a world would lose count of the bytes; `pipe_aborts.rs` has it"),

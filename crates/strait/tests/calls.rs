@@ -615,3 +615,62 @@ fn a_wait_set_reports_what_arrives_at_call_ends() {
     set.remove(&server).unwrap();
     assert!(set.is_empty());
 }
+
+/// Shows that an end with many long requests in its channel looks at the deadline of its own call after each request.
+/// An idle machine needs more than 10 ms for a request.
+#[test]
+fn long_requests_do_not_hold_up_a_call_past_its_deadline() {
+    let (a, b) = Options::new().queue_bytes(2 << 30).pair().unwrap();
+    let (client, server) = (CallEnd::over(a), CallEnd::over(b));
+    let request = vec![7; 64 << 20];
+    let _calls: Vec<_> = (0..16).map(|_| client.begin_call(&request, DEADLINE).unwrap()).collect();
+    let failed = server.call(b"x", Duration::from_millis(50)).unwrap_err();
+    assert!(matches!(failed, CallError::OutcomeUnknown(Error::TimedOut)), "{failed}");
+    assert!(server.counters().requests < 10, "{:?}", server.counters());
+}
+
+/// Shows that an end whose requests have as many bytes as permitted still finds the answer to its own call behind
+/// further requests: the end refuses these, and serves the others. While the end has no call, it refuses none.
+#[test]
+fn an_end_full_of_requests_refuses_some_only_for_the_sake_of_its_own_call() {
+    const LEN: usize = 1000;
+    const CALLS: u64 = 100;
+    let (a, b) = Channel::pair().unwrap();
+    let (client, server) = (CallEnd::over(a), CallOptions::new().request_bytes(10 * LEN).over(b));
+    let reactor = Reactor::new().unwrap();
+    let server = AsyncCallEnd::new(server, &reactor).unwrap();
+    let calls: Vec<_> = (0..CALLS).map(|_| client.begin_call(&[7; LEN], DEADLINE).unwrap()).collect();
+    while reactor.turn().unwrap() > 0 {}
+    let server = server.into_inner();
+    let received = server.counters().requests;
+    assert!((10..30).contains(&received) && server.counters().refused == 0, "{:?}", server.counters());
+    let question = server.begin_call(b"a question", DEADLINE).unwrap();
+    client.next_request(DEADLINE).unwrap().reply(b"an answer", DEADLINE).unwrap();
+    assert_eq!(question.wait(DEADLINE).unwrap().bytes(), b"an answer");
+    let counters = server.counters();
+    assert_eq!((counters.requests, counters.refused), (CALLS, CALLS - received));
+    for _ in 0..received {
+        server.next_request(DEADLINE).unwrap().reply(b"served", DEADLINE).unwrap();
+    }
+    let outcomes: Vec<_> = calls.into_iter().map(|call| call.wait(DEADLINE)).collect();
+    let (served, refused) = outcomes.split_at(received as usize);
+    assert!(served.iter().all(|outcome| outcome.is_ok()));
+    assert!(refused.iter().all(|outcome| matches!(outcome, Err(CallError::NotAnswered))));
+}
+
+/// Shows that an end takes no longer request or reply than its options permit.
+#[test]
+fn who_sends_a_longer_request_or_reply_than_permitted_is_a_bad_peer() {
+    let pair = || {
+        let (a, b) = Channel::pair().unwrap();
+        (CallEnd::over(a), CallOptions::new().max_message(1000).over(b))
+    };
+    let (client, server) = pair();
+    let _calls = [1000, 1001].map(|len| client.begin_call(&vec![7; len], DEADLINE).unwrap());
+    assert_eq!(server.next_request(DEADLINE).unwrap().bytes().len(), 1000);
+    assert!(matches!(server.next_request(DEADLINE), Err(Error::BadPeer(_))));
+    let (server, client) = pair();
+    let call = client.begin_call(b"", DEADLINE).unwrap();
+    server.next_request(DEADLINE).unwrap().reply(&vec![7; 1001], DEADLINE).unwrap();
+    assert!(matches!(call.wait(DEADLINE), Err(CallError::OutcomeUnknown(Error::BadPeer(_)))));
+}

@@ -10,6 +10,7 @@ use std::time::Duration;
 
 use common::{Actor, DEADLINE, SOON, parent, spawn, wait_until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
+use strait::call::CallEnd;
 use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, Error, Handle, Outgoing};
 
@@ -23,6 +24,7 @@ fn child() {
         ("waits for an end", waits_for_an_end),
         ("holds an end", holds_an_end),
         ("receives with little memory", receives_with_little_memory),
+        ("receives a request with little memory", receives_a_request_with_little_memory),
     ]);
 }
 
@@ -328,4 +330,34 @@ fn a_message_out_of_its_ring_is_received_once_there_is_memory() {
         assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"received");
         common::finish(actor);
     }
+}
+
+/// The bytes of a long request in sealed memory, with the 16 bytes that follow the payload.
+const LONG: usize = 256 << 20;
+
+/// Has memory to map a long request in sealed memory, but not to copy the request.
+fn receives_a_request_with_little_memory(_: &str) {
+    let end = CallEnd::over(parent());
+    lack_memory_but(LONG as u64 + (64 << 20));
+    let failed = end.next_request(SOON).unwrap_err();
+    assert!(matches!(failed, Error::NoMemory { .. }), "{failed}");
+    limit(Resource::As, None);
+    let request = end.next_request(DEADLINE).unwrap();
+    assert_eq!((request.bytes().len(), &request.bytes()[..4]), (LONG - 16, &b"long"[..]));
+    request.reply(b"there", DEADLINE).unwrap();
+}
+
+/// Shows that a call end that lacks the memory for a request gets an error, loses nothing, and receives the request
+/// later.
+#[test]
+fn a_request_for_which_there_is_no_memory_is_received_later() {
+    let (actor, channel) = spawn("receives a request with little memory");
+    let mut request = channel.reserve_sealed(LONG).unwrap();
+    request.bytes()[..4].copy_from_slice(b"long");
+    // The request has the number 7.
+    request.bytes()[LONG - 16..][..9].copy_from_slice(&[7, 0, 0, 0, 0, 0, 0, 0, 1]);
+    request.commit(DEADLINE).unwrap();
+    let reply = channel.recv_by(DEADLINE).unwrap();
+    assert_eq!(&reply.bytes()[..6], b"there\x07");
+    actor.wait_for_success();
 }

@@ -10,6 +10,7 @@ use std::pin::Pin;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
+use std::time::Duration;
 
 use common::{DEADLINE, parent, spawn};
 use rustix::event::{PollFd, PollFlags, poll};
@@ -23,7 +24,7 @@ const FEW: usize = 10;
 
 #[test]
 fn child() {
-    common::play(&[("reader", |_| read_on_command())]);
+    common::play(&[("reader", |_| read_on_command()), ("turns only", |_| turns_only())]);
 }
 
 /// Notes that the task is woken.
@@ -434,4 +435,50 @@ fn a_task_learns_that_the_call_end_of_its_call_was_dropped() {
     drop(client);
     assert!(task.flag.0.load(Ordering::Relaxed), "the task was not woken");
     assert!(matches!(task.poll(), Poll::Ready(Err(CallError::OutcomeUnknown(Error::ReactorEnded)))));
+}
+
+/// The number of long requests, and the bytes of each.
+const LONG: (usize, usize) = (40, 64 << 20);
+
+/// Returns the greatest amount of memory that this process has had so far, in bytes.
+fn peak_memory() -> usize {
+    let status = std::fs::read_to_string("/proc/self/status").unwrap();
+    let line = status.lines().find_map(|line| line.strip_prefix("VmHWM:")).unwrap();
+    line.trim().trim_end_matches(" kB").parse::<usize>().unwrap() << 10
+}
+
+/// Turns a reactor with a call end until nothing comes any more, and checks the memory that the requests take. Then
+/// answers all requests.
+fn turns_only() {
+    let reactor = Reactor::new().unwrap();
+    let end = AsyncCallEnd::new(CallEnd::over(parent()), &reactor).unwrap();
+    let rests = || poll(&mut [PollFd::new(&reactor, PollFlags::IN)], Some(&Duration::from_secs(2).try_into().unwrap()));
+    while reactor.turn().unwrap() > 0 || rests().unwrap() > 0 {}
+    assert!(peak_memory() < 1 << 30, "{} MiB", peak_memory() >> 20);
+    for number in 0..LONG.0 {
+        let request = Task::new(&reactor, end.next_request()).finish().unwrap();
+        assert_eq!((request.bytes().len(), usize::from(request.bytes()[0])), (LONG.1, number));
+        request.reply(b"taken", DEADLINE).unwrap();
+    }
+    assert!(peak_memory() < 1 << 30, "{} MiB", peak_memory() >> 20);
+    assert_eq!(end.get_ref().counters().refused, 0);
+}
+
+/// Shows that a process whose reactor is turned, and that serves no request, does not receive requests without a limit,
+/// and that it receives the other requests later.
+#[test]
+fn requests_that_no_task_takes_are_not_received_without_a_limit() {
+    let (actor, channel) = spawn("turns only");
+    let client = CallEnd::over(channel);
+    let mut request = vec![0; LONG.1];
+    let calls: Vec<_> = (0..LONG.0)
+        .map(|number| {
+            request[0] = number as u8;
+            client.begin_call(&request, DEADLINE).unwrap()
+        })
+        .collect();
+    for call in calls {
+        assert_eq!(call.wait(DEADLINE).unwrap().bytes(), b"taken");
+    }
+    actor.wait_for_success();
 }

@@ -60,15 +60,11 @@ use crate::deferred;
 use crate::error::Error;
 use crate::wakers::FutureId;
 use platform::check_fork;
-use routes::{Queued, Routes};
-use shared::{BATCHES, CallShared};
+use routes::{Most, Queued, Routes};
+use shared::{BATCH_BYTES, BATCHES, CallShared};
 use slots::Answer;
 use waiting::Waits;
 use wire::CallKind;
-
-/// The default of both [`CallOptions::calls`] and [`CallOptions::requests`]: the number of calls that one end may have
-/// without an answer at a time, and the number of requests of the other end.
-const CALLS: usize = 1024;
 
 /// An end of a channel for requests and replies. Either side may call the other.
 ///
@@ -105,12 +101,15 @@ pub struct CallEnd {
     shared: Arc<CallShared>,
 }
 
-/// The limits of a [`CallEnd`]: how many calls in each direction may be without an answer at a time.
+/// The limits of a [`CallEnd`]: how many calls in each direction may be without an answer at a time, and how much
+/// memory they may take.
 ///
 /// | option | default |
 /// |---|---|
 /// | [`calls`](Self::calls) | 1024 |
 /// | [`requests`](Self::requests) | 1024 |
+/// | [`request_bytes`](Self::request_bytes) | `Options::queue_bytes` of the channel: 256 MiB if not set |
+/// | [`max_message`](Self::max_message) | 256 MiB |
 ///
 /// ```
 /// use strait::Channel;
@@ -121,20 +120,15 @@ pub struct CallEnd {
 /// assert_eq!(server.under_way(), 0);
 /// # Ok::<(), strait::Error>(())
 /// ```
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, Default)]
 pub struct CallOptions {
-    calls: usize,
-    requests: usize,
-}
-
-impl Default for CallOptions {
-    fn default() -> Self {
-        Self { calls: CALLS, requests: CALLS }
-    }
+    most: Most,
+    /// The number of bytes of waiting requests, if the program has set it.
+    request_bytes: Option<usize>,
 }
 
 impl CallOptions {
-    /// Returns the default limits: 1024 calls and 1024 requests.
+    /// Returns the default limits: see the table above.
     pub fn new() -> Self {
         Self::default()
     }
@@ -144,22 +138,62 @@ impl CallOptions {
     /// counts until the program takes the answer from its [`PendingCall`] or drops the `PendingCall`.
     #[must_use]
     pub fn calls(mut self, most: usize) -> Self {
-        self.calls = most.max(1);
+        self.most.calls = most.max(1);
         self
     }
 
     /// Sets how many calls of the other end may be without an answer at a time; a peer that makes more is a bad peer.
-    /// This process holds each received request whole, in private memory, until the program takes the request.
+    /// This process holds each received request whole, in private memory, until the program takes the request:
+    /// [`request_bytes`](Self::request_bytes) limits the memory.
     #[must_use]
     pub fn requests(mut self, most: usize) -> Self {
-        self.requests = most;
+        self.most.requests = most;
+        self
+    }
+
+    /// Sets how many bytes of requests this end receives before the program takes a request; one request may exceed the
+    /// limit. While the requests that the program has not taken have so many bytes, the end receives nothing, and the
+    /// other end waits for room, as on a channel.
+    ///
+    /// Exception: while a call of this end has no answer, or no call slot is free, the end has to receive the answers,
+    /// which may lie behind further requests. So the end then drops these requests without a reply, and their callers
+    /// get [`CallError::NotAnswered`]; [`CallCounters::refused`] counts them.
+    ///
+    /// ```
+    /// use std::time::Duration;
+    /// use strait::Channel;
+    /// use strait::call::{CallEnd, CallError, CallOptions};
+    /// let (a, b) = Channel::pair()?;
+    /// let (client, server) = (CallEnd::over(a), CallOptions::new().request_bytes(1000).over(b));
+    /// let calls: Vec<_> = (0..20).map(|_| client.begin_call(&[0; 900], Duration::from_secs(10)).unwrap()).collect();
+    /// // The server receives some requests, refuses the others, and finds no answer to its own call.
+    /// assert!(server.call(b"a question", Duration::from_millis(10)).is_err());
+    /// assert!(server.counters().refused > 0);
+    /// // Between its own calls the server refuses nothing: requests wait in the channel.
+    /// # drop(calls);
+    /// # Ok::<(), strait::Error>(())
+    /// ```
+    #[must_use]
+    pub fn request_bytes(mut self, most: usize) -> Self {
+        self.request_bytes = Some(most.max(1));
+        self
+    }
+
+    /// Sets the length in bytes of the longest request or reply that the other end may send; a peer that sends a longer
+    /// one is a bad peer. So all replies that the program has not taken have at most [`calls`](Self::calls) times so
+    /// many bytes.
+    #[must_use]
+    pub fn max_message(mut self, most: usize) -> Self {
+        self.most.message = most;
         self
     }
 
     /// Makes a call end from `channel`, with these options. From now on only calls may use the channel, and its
     /// other end must be a call end too.
     pub fn over(&self, channel: Channel) -> CallEnd {
-        CallEnd { shared: Arc::new(CallShared::new(channel, Routes::new(self.calls, self.requests))) }
+        let request_bytes = self.request_bytes.unwrap_or(channel.end.options.queue_bytes).max(1);
+        let routes = Routes::new(Most { request_bytes, ..self.most });
+        CallEnd { shared: Arc::new(CallShared::new(channel, routes)) }
     }
 }
 
@@ -178,7 +212,8 @@ pub enum CallError {
     /// arrive.
     OutcomeUnknown(Error),
     /// The server dropped the request without a reply. Whether the server had acted on the request before depends on
-    /// the server.
+    /// the server. The end of the server drops a request unseen if the end is full of requests: see
+    /// [`CallOptions::request_bytes`].
     NotAnswered,
 }
 
@@ -275,7 +310,7 @@ impl CallEnd {
         loop {
             let find = |routes: &mut Routes| match routes.take_answer(id) {
                 Some(answer) => Some(Ok(answer)),
-                None => routes.requests.pop_front().map(Err),
+                None => routes.next_request().map(Err),
             };
             let found = self.shared.wait_until(Waits::Either(id), deadline, None, find);
             match deferred::run_if_failed(found).map_err(CallError::OutcomeUnknown)? {
@@ -312,7 +347,7 @@ impl CallEnd {
     /// [`Error::TimedOut`]; [`Error::PeerClosed`]; [`Error::BadPeer`], also if the other end sends a message that is
     /// not part of a call, or more requests than [`CallOptions::requests`]; otherwise as [`Channel::recv_message`].
     pub fn next_request(&self, deadline: impl Into<Deadline>) -> Result<Request, Error> {
-        let next = |routes: &mut Routes| routes.requests.pop_front();
+        let next = |routes: &mut Routes| routes.next_request();
         deferred::run_if_failed(self.shared.wait_until(Waits::Request, deadline.into(), None, next))
             .map(|queued| self.request(queued))
     }
@@ -537,22 +572,34 @@ impl Drop for Replier {
 /// The methods of a call end that [reactors](crate::task::Reactor) use.
 impl CallEnd {
     /// Receives the messages that have arrived, on behalf of all tasks and threads that wait on the end. Stops after
-    /// [`BATCHES`] batches, so that other ends in the reactor have their turn. Does nothing while another thread
-    /// receives, or if the end has ended.
+    /// [`BATCHES`] batches or [`BATCH_BYTES`] bytes, so that other ends in the reactor have their turn. Receives
+    /// nothing while another thread receives, if the end has ended, or while it [pauses](Self::pauses).
     pub(crate) fn drain(&self) {
+        let mut bytes = 0;
         for _ in 0..BATCHES {
-            let routes = self.shared.routes();
+            let mut routes = self.shared.routes();
             if routes.receiving.is_some() || routes.ended.is_some() {
                 break;
             }
+            if routes.pauses() {
+                self.shared.flush(&mut routes);
+                break;
+            }
             let (received, mut routes) = self.shared.receive(routes, Waits::Nothing, Deadline::NOW);
+            bytes += routes.batch_bytes;
             routes.hand_over();
             drop(routes);
-            if received.is_err() {
+            if received.is_err() || bytes >= BATCH_BYTES {
                 break;
             }
         }
         deferred::run();
+    }
+
+    /// Returns whether the end receives nothing until the program takes a request or makes a call: see
+    /// [`CallOptions::request_bytes`]. The reactor of the end is woken then.
+    pub(crate) fn pauses(&self) -> bool {
+        self.shared.routes().pauses()
     }
 
     /// Returns whether the call end has ended, because the peer has closed or is a bad peer: nothing more arrives, and
@@ -591,7 +638,7 @@ impl CallEnd {
     pub(crate) fn poll_request(&self, future: Option<FutureId>, waker: &Waker) -> Poll<Result<Request, Error>> {
         check_fork(&self.shared.channel)?;
         let mut routes = self.shared.routes();
-        if let Some(queued) = routes.requests.pop_front() {
+        if let Some(queued) = routes.next_request() {
             drop(routes);
             return Poll::Ready(Ok(self.request(queued)));
         }

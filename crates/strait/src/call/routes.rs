@@ -46,6 +46,31 @@ pub struct CallCounters {
     pub late: u64,
     /// Number of answers to calls that were never made or were answered before. Such answers are dropped.
     pub unknown: u64,
+    /// Number of requests among [`requests`](Self::requests) that the end has dropped without a reply: see
+    /// [`CallOptions::request_bytes`](crate::call::CallOptions::request_bytes).
+    pub refused: u64,
+}
+
+/// The limits of a call end; the methods of [`CallOptions`](crate::call::CallOptions) describe them.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Most {
+    pub(super) calls: usize,
+    pub(super) requests: usize,
+    /// The number of bytes of requests that the program has not taken, at least 1, at which the end receives no more.
+    pub(super) request_bytes: usize,
+    /// The number of bytes of the longest request or reply.
+    pub(super) message: usize,
+}
+
+/// The default of both [`CallOptions::calls`](crate::call::CallOptions::calls) and
+/// [`CallOptions::requests`](crate::call::CallOptions::requests): the number of calls that one end may have without an
+/// answer at a time, and the number of requests of the other end.
+const CALLS: usize = 1024;
+
+impl Default for Most {
+    fn default() -> Self {
+        Self { calls: CALLS, requests: CALLS, request_bytes: usize::MAX, message: usize::MAX }
+    }
 }
 
 /// The number of stray messages (answers to no call, and cancellations of no request) that a peer may send besides one
@@ -54,10 +79,17 @@ const STRAY: u64 = 1 << 16;
 
 #[derive(Debug)]
 pub(super) struct Routes {
+    most: Most,
     pub(super) calls: CallSlots,
-    most_calls: usize,
+    /// Number of calls without an answer, abandoned ones too.
+    unanswered: usize,
     /// Requests of the other end that were received and that the program has not taken yet, oldest first.
-    pub(super) requests: VecDeque<Queued>,
+    requests: VecDeque<Queued>,
+    /// Number of bytes of the requests in [`requests`](Self::requests).
+    request_bytes: usize,
+    /// Whether the requests that are received now are refused, because the requests before them have
+    /// [`Most::request_bytes`].
+    refuses: bool,
     /// All requests of the other end without an answer, taken by the program or not. The key is the number of the call;
     /// the value is `true` if the caller has cancelled the call.
     serving: HashMap<u64, bool, NumberHashing>,
@@ -67,7 +99,6 @@ pub(super) struct Routes {
     answering: Vec<(u64, bool)>,
     /// The number of cancellations that were received for no request, or for a request cancelled before.
     stray_cancellations: u64,
-    most_requests: usize,
     /// The event for which the receiving thread waits, if a thread receives: it has the task to receive from the
     /// channel, on behalf of all threads of the end. [`Waits::Nothing`] while the thread must not wait, or yields (lets
     /// others run before sleeping).
@@ -99,18 +130,22 @@ pub(super) struct Routes {
     /// The buffer into which messages are received, kept to reuse its memory. Empty while a thread receives, because
     /// the receiving thread has taken the buffer.
     pub(super) batch: Vec<Message>,
+    /// Number of bytes of the messages that were received last, together.
+    pub(super) batch_bytes: usize,
 }
 
 impl Routes {
-    pub(super) fn new(most_calls: usize, most_requests: usize) -> Self {
+    pub(super) fn new(most: Most) -> Self {
         Self {
+            most,
             calls: CallSlots::default(),
-            most_calls,
+            unanswered: 0,
             requests: VecDeque::new(),
+            request_bytes: 0,
+            refuses: false,
             serving: HashMap::default(),
             answering: Vec::new(),
             stray_cancellations: 0,
-            most_requests,
             receiving: None,
             yield_policy: YieldPolicy::default(),
             deferred_wake: None,
@@ -124,21 +159,73 @@ impl Routes {
             undriven: false,
             counters: CallCounters::default(),
             batch: Vec::new(),
+            batch_bytes: 0,
         }
     }
 
     /// Takes a slot for a new call, and returns the number of the call; `None` if no slot is free.
     pub(super) fn begin(&mut self) -> Option<u64> {
-        if self.calls.taken() >= self.most_calls {
+        if !self.has_slot() {
             return None;
         }
+        self.wake_if_resumed(|routes| routes.unanswered += 1);
         self.counters.calls += 1;
         Some(self.calls.take())
     }
 
+    /// Returns whether the requests that the program has not taken have as many bytes as permitted.
+    fn is_full(&self) -> bool {
+        self.request_bytes >= self.most.request_bytes
+    }
+
+    /// Returns whether the end receives nothing until the program takes a request or makes a call: the end is full of
+    /// requests, and no message that has not arrived yet can help a call of this end.
+    ///
+    /// Two ends cannot pause at the same time and wait for each other: an end that pauses has requests of the other
+    /// end, whose calls have no answer, so the other end does not pause.
+    pub(super) fn pauses(&self) -> bool {
+        self.is_full() && self.unanswered == 0 && self.has_slot()
+    }
+
+    /// Makes the change `change`. If the end [paused](Self::pauses) before and does not pause any more, wakes the
+    /// reactor of the end, which then receives again. Threads need no wake-up: no thread waits for a message while the
+    /// end pauses.
+    #[inline]
+    fn wake_if_resumed<T>(&mut self, change: impl FnOnce(&mut Self) -> T) -> T {
+        let paused = self.pauses();
+        let changed = change(self);
+        if paused && !self.pauses() {
+            self.wake_reactor();
+        }
+        changed
+    }
+
+    /// Takes the oldest request that the program has not taken yet.
+    pub(super) fn next_request(&mut self) -> Option<Queued> {
+        self.wake_if_resumed(|routes| routes.remove_request(0))
+    }
+
+    /// Takes the request at the place `at` out of the requests that the program has not taken yet.
+    fn remove_request(&mut self, at: usize) -> Option<Queued> {
+        let queued = self.requests.remove(at)?;
+        self.request_bytes -= queued.message.bytes.len();
+        Some(queued)
+    }
+
+    /// Returns the number of requests that were received and that the program has not taken yet.
+    pub(super) fn waiting_requests(&self) -> usize {
+        self.requests.len()
+    }
+
+    /// Notes that a thread begins to receive. Requests that it receives are refused if the end is full.
+    pub(super) fn begin_receive(&mut self, what: Waits) {
+        self.receiving = Some(what);
+        self.refuses = self.is_full();
+    }
+
     /// Returns whether a call slot is free: one more call may be made.
     pub(super) fn has_slot(&self) -> bool {
-        self.calls.taken() < self.most_calls
+        self.calls.taken() < self.most.calls
     }
 
     /// Returns whether other threads of the end are likely to run soon: a thread yields on the calling thread's
@@ -154,7 +241,9 @@ impl Routes {
     pub(super) fn forget(&mut self, id: u64) -> Option<Call> {
         self.counters.calls -= 1;
         self.wake(Waits::Slot);
-        self.calls.free(id)
+        let forgotten = self.calls.free(id);
+        self.unanswered -= usize::from(forgotten.as_ref().is_some_and(|call| !matches!(call, Call::Answered(_))));
+        forgotten
     }
 
     /// Takes the answer of the call `id`, and frees the call's slot. Returns `None`, and changes nothing, if there is
@@ -196,23 +285,32 @@ impl Routes {
     }
 
     /// Gives a received message to its call, if it is an answer, or adds it to the queue of requests. Returns a message
-    /// that is no longer needed, for the caller to drop without a lock: a late answer, or a request cancelled before
-    /// the program took it. Otherwise returns `None`. Fails with [`Error::BadPeer`] if the message breaks the protocol
-    /// of calls. Wakes no thread that waits for requests; [`wake_for_requests`](Self::wake_for_requests) wakes those
-    /// threads.
+    /// that is no longer needed, for the caller to drop without a lock: a late answer, a refused request, or a request
+    /// cancelled before the program took it. Otherwise returns `None`. Fails with [`Error::BadPeer`] if the message
+    /// breaks the protocol of calls. Wakes no thread that waits for requests;
+    /// [`wake_for_requests`](Self::wake_for_requests) wakes those threads.
     pub(super) fn sort(&mut self, mut message: Message) -> Result<Option<Message>, Error> {
         let Some((kind, id)) = wire::cut(&mut message.bytes) else {
             return Err(Error::BadPeer("a message that is not part of a call (both ends must be a CallEnd)"));
         };
+        if message.bytes.len() > self.most.message {
+            return Err(Error::BadPeer("a longer request or reply than permitted"));
+        }
         match kind {
             CallKind::Request => {
-                if self.serving.len() >= self.most_requests {
+                if self.serving.len() >= self.most.requests {
                     return Err(Error::BadPeer("more calls at a time than permitted"));
                 }
                 if self.serving.insert(id, false).is_some() {
                     return Err(Error::BadPeer("two calls of one number"));
                 }
                 self.counters.requests += 1;
+                if self.refuses && self.is_full() {
+                    self.counters.refused += 1;
+                    self.deferred.push_back((CallKind::NoReply, id));
+                    return Ok(Some(message));
+                }
+                self.request_bytes += message.bytes.len();
                 self.requests.push_back(Queued { id, message });
                 Ok(None)
             }
@@ -223,7 +321,7 @@ impl Routes {
                     *is_cancelled = true;
                     // A cancelled request that was not taken yet is never served.
                     if let Some(at) = self.requests.iter().position(|queued| queued.id == id) {
-                        let queued = self.requests.remove(at);
+                        let queued = self.remove_request(at);
                         self.deferred.push_back((CallKind::NoReply, id));
                         return Ok(queued.map(|queued| queued.message));
                     }
@@ -259,10 +357,12 @@ impl Routes {
                     }
                     self.woken.tasks(task);
                 }
+                self.unanswered -= 1;
                 None
             }
             Some(Call::Abandoned) => {
                 self.calls.free(id);
+                self.unanswered -= 1;
                 self.counters.late += 1;
                 self.wake(Waits::Slot);
                 unwanted(answer)
@@ -389,7 +489,7 @@ impl Routes {
     pub(super) fn pass_on(&mut self, what: Waits) {
         match what {
             Waits::Request | Waits::Either(_) if !self.requests.is_empty() => self.wake(Waits::Request),
-            Waits::Slot if self.calls.taken() < self.most_calls => self.wake(Waits::Slot),
+            Waits::Slot if self.has_slot() => self.wake(Waits::Slot),
             Waits::Reply(_) | Waits::Request | Waits::Either(_) | Waits::Slot | Waits::Nothing => {}
         }
     }
@@ -425,13 +525,17 @@ mod tests {
         message
     }
 
+    fn routes_with(calls: usize, requests: usize) -> Routes {
+        Routes::new(Most { calls, requests, ..Most::default() })
+    }
+
     fn bytes(answer: Option<Answer>) -> Option<Vec<u8>> {
         answer.map(|answer| unwanted(answer).map(Message::into_bytes).unwrap_or_default())
     }
 
     #[test]
     fn answers_find_their_calls_in_any_order_and_once() {
-        let mut routes = Routes::new(3, 3);
+        let mut routes = routes_with(3, 3);
         let ids: Vec<_> = (0..3).map(|_| routes.begin().unwrap()).collect();
         assert!(routes.begin().is_none());
         assert!(routes.sort(message(CallKind::Reply, ids[2], b"third")).unwrap().is_none());
@@ -451,10 +555,10 @@ mod tests {
 
     #[test]
     fn what_is_cancelled_before_it_was_begun_is_never_begun() {
-        let mut routes = Routes::new(1, 3);
+        let mut routes = routes_with(1, 3);
         routes.sort(message(CallKind::Request, 1, b"one")).unwrap();
         routes.sort(message(CallKind::Request, 2, b"two")).unwrap();
-        let begun = routes.requests.pop_front().unwrap();
+        let begun = routes.next_request().unwrap();
         routes.sort(message(CallKind::Cancel, 1, b"")).unwrap();
         routes.sort(message(CallKind::Cancel, 2, b"")).unwrap();
         routes.sort(message(CallKind::Cancel, 3, b"")).unwrap();
@@ -468,10 +572,10 @@ mod tests {
 
     #[test]
     fn a_peer_that_calls_too_often_or_twice_is_a_bad_one() {
-        let mut routes = Routes::new(1, 2);
+        let mut routes = routes_with(1, 2);
         routes.sort(message(CallKind::Request, 1, b"")).unwrap();
         assert!(routes.sort(message(CallKind::Request, 1, b"")).is_err());
-        let mut routes = Routes::new(1, 2);
+        let mut routes = routes_with(1, 2);
         routes.sort(message(CallKind::Request, 1, b"")).unwrap();
         routes.sort(message(CallKind::Request, 2, b"")).unwrap();
         assert!(routes.sort(message(CallKind::Request, 3, b"")).is_err());
@@ -485,7 +589,7 @@ mod tests {
         /// each answer reaches only its own call.
         #[test]
         fn nothing_is_misrouted_or_grows(steps in prop::collection::vec((0u8..7, 0u64..12), 1..300)) {
-            let mut routes = Routes::new(4, 4);
+            let mut routes = routes_with(4, 4);
             let mut waiting = BTreeSet::new();
             for (step, id) in steps {
                 let payload = id.to_le_bytes();
@@ -505,7 +609,7 @@ mod tests {
                         Ok(None)
                     }
                     _ => {
-                        if let Some(queued) = routes.requests.pop_front() {
+                        if let Some(queued) = routes.next_request() {
                             routes.begin_answer(queued.id);
                             routes.end_answer(queued.id, true);
                         }
@@ -524,7 +628,7 @@ mod tests {
                     }
                 }
                 prop_assert!(routes.in_flight() <= 4 && routes.serving.len() <= 4 && routes.requests.len() <= 4);
-                prop_assert!(routes.deferred.len() <= 4);
+                prop_assert!(routes.deferred.len() <= 4 && routes.unanswered <= routes.in_flight());
                 if id % 3 == 0
                     && let Some((kind, id)) = routes.deferred.pop_front()
                 {

@@ -12,11 +12,15 @@ use super::waiting::{Locked, Waits};
 use super::wire::{self, CallKind, TRAILER};
 use crate::channel::SendError;
 use crate::channel::handle::Handle;
-use crate::channel::message::{Message, Outgoing, Parts};
+use crate::channel::message::{Outgoing, Parts};
 use crate::error::Error;
 
 /// The greatest number of messages that are received in one batch.
 const BATCH: usize = 16;
+
+/// A batch ends with the message with which it has this number of bytes, and so do the batches of a call that must not
+/// wait. So a receiving thread looks at its deadline, and at other ends, in time.
+pub(super) const BATCH_BYTES: usize = 1 << 20;
 
 /// The greatest number of batches that one call receives if it must not wait.
 pub(super) const BATCHES: usize = 16;
@@ -149,7 +153,9 @@ impl CallShared {
             // receives.
             let mut routes = self.routes();
             if routes.receiving.is_none() && routes.ended.is_none() {
-                routes = self.receive(routes, Waits::Nothing, Deadline::NOW).1;
+                if !routes.pauses() {
+                    routes = self.receive(routes, Waits::Nothing, Deadline::NOW).1;
+                }
                 self.flush_or_wake(&mut routes);
                 routes.hand_over();
             }
@@ -202,7 +208,7 @@ impl CallShared {
     /// Sends the cancellations and answers without a payload that were deferred for lack of room, as long as there is
     /// room. Returns whether none is left.
     #[inline]
-    fn flush(&self, routes: &mut Locked<'_>) -> bool {
+    pub(super) fn flush(&self, routes: &mut Locked<'_>) -> bool {
         routes.deferred.is_empty() || self.flush_some(routes)
     }
 
@@ -258,8 +264,8 @@ impl CallShared {
     ) -> (Result<T, Error>, Locked<'_>) {
         let mut routes = self.routes();
         // The number of receives by this thread that have brought messages, and their limit for a call that must not
-        // wait.
-        let (mut receives, most) = (0, if what == Waits::Slot { 1 } else { BATCHES });
+        // wait; and the number of received bytes.
+        let (mut receives, most, mut bytes) = (0, if what == Waits::Slot { 1 } else { BATCHES }, 0);
         // Whether the calling thread has yielded since its last receive.
         let mut paused = false;
         loop {
@@ -269,7 +275,7 @@ impl CallShared {
             if let Some(error) = routes.ended {
                 return (Err(error), routes);
             }
-            if deadline.is_now() && (routes.receiving.is_some() || receives >= most) {
+            if deadline.is_now() && (routes.receiving.is_some() || receives >= most || bytes >= BATCH_BYTES) {
                 return (Err(Error::WouldBlock), routes);
             }
             if receives > 0
@@ -305,6 +311,7 @@ impl CallShared {
                 Ok(()) => {
                     paused = false;
                     receives += 1;
+                    bytes += routes.batch_bytes;
                 }
                 Err(Error::WouldBlock) if yield_policy => {
                     routes = self.pause(routes, deferred_wake);
@@ -367,7 +374,7 @@ impl CallShared {
         what: Waits,
         deadline: Deadline,
     ) -> (Result<(), Error>, Locked<'a>) {
-        routes.receiving = Some(what);
+        routes.begin_receive(what);
         let mut batch = std::mem::take(&mut routes.batch);
         let received = loop {
             let deferred = !self.flush(&mut routes);
@@ -375,7 +382,7 @@ impl CallShared {
             // A message that found no room is tried again soon.
             let soon = deferred && !deadline.has_passed();
             let until = if soon { Deadline::after(deadline.within(RETRY)) } else { deadline };
-            match self.channel.recv_onto(&mut batch, BATCH, until) {
+            match self.channel.recv_onto(&mut batch, BATCH, BATCH_BYTES, until) {
                 Err(Error::TimedOut) if deferred && !deadline.has_passed() => {}
                 // Another thread has deferred a message, or has freed a call slot: see `Routes::woken`.
                 Err(Error::Interrupted) if self.channel.take_nudge() => break Ok(()),
@@ -395,12 +402,11 @@ impl CallShared {
             routes = self.routes();
         };
         let mut unwanted = Vec::new();
-        // A peer may send sealed messages too; sorting needs the bytes in private memory.
-        batch.iter_mut().for_each(Message::own_bytes);
         let mut routes = self.routes();
         routes.receiving = None;
         let mut outcome = received;
-        let before = routes.requests.len();
+        let before = routes.waiting_requests();
+        routes.batch_bytes = batch.iter().map(|message| message.bytes.len()).sum();
         for message in batch.drain(..) {
             // A refused message may hold ends, whose drop runs user code.
             match postponed(|| routes.sort(message)) {
@@ -409,7 +415,7 @@ impl CallShared {
             }
         }
         routes.batch = batch;
-        let came = routes.requests.len().saturating_sub(before);
+        let came = routes.waiting_requests().saturating_sub(before);
         routes.wake_for_requests(came, what.takes_requests());
         if let Err(error @ (Error::PeerClosed | Error::BadPeer(_) | Error::Forked)) = outcome {
             routes.end(error);

@@ -559,12 +559,23 @@ impl Message {
     }
 
     /// If the bytes of the message lie in sealed memory, copies the bytes into the message's own buffer. Otherwise does
-    /// nothing.
+    /// nothing. Fails if there is no memory; the message is then unchanged.
     #[inline]
-    pub(crate) fn own_bytes(&mut self) {
+    pub(crate) fn own_bytes(&mut self) -> Result<(), Error> {
+        match self.arrived.sealed() {
+            None => Ok(()),
+            Some(_) => self.own_sealed_bytes(),
+        }
+    }
+
+    #[cold]
+    fn own_sealed_bytes(&mut self) -> Result<(), Error> {
+        let len = self.arrived.sealed().map_or(0, |sealed| sealed.len);
+        self.bytes.try_reserve_exact(len).map_err(|_| Error::NoMemory { call: "memory for the message" })?;
         if let Some(sealed) = self.arrived.take_sealed() {
             self.bytes.extend_from_slice(sealed.bytes());
         }
+        Ok(())
     }
 
     /// Turns the message into bytes and handles, if it is a value. Runs the value's own code, so the caller holds no
@@ -619,7 +630,9 @@ impl Message {
     /// memory.
     pub fn into_bytes(mut self) -> Vec<u8> {
         self.turn();
-        self.own_bytes();
+        if let Some(sealed) = self.arrived.take_sealed() {
+            self.bytes.extend_from_slice(sealed.bytes());
+        }
         self.bytes.take()
     }
 

@@ -191,19 +191,25 @@ impl Source {
         woken.into_iter().flatten().for_each(Waker::wake);
     }
 
-    /// Arms a one-shot event for the channel in the wait set: for reading, and also for writing if a message waits to
-    /// be sent. `to_send` are the tasks whose requests wait. The caller must hold the lock of `to_send`; otherwise the
-    /// calling thread could replace an event just armed by another thread by an event for an older state. Returns
-    /// `false`, and arms nothing, if the call end has ended: such a channel is always ready.
+    /// Arms a one-shot event for the channel in the wait set: for reading, unless the end receives nothing now, and for
+    /// writing if a message waits to be sent. `to_send` are the tasks whose requests wait. The caller must hold the lock
+    /// of `to_send`; otherwise the calling thread could replace an event just armed by another thread by an event for
+    /// an older state. Returns `false`, and arms nothing, if the call end has ended: such a channel is always ready.
     fn arm(&self, to_send: &Wakers<Option<BlockedOn>>) -> bool {
         if self.end().has_ended() {
             return false;
         }
         let mut blocked = BlockedSends { small_room: self.end().has_deferred(), ..BlockedSends::default() };
         to_send.values().for_each(|blocked_on| blocked.add(blocked_on.clone()));
-        // The channel is always armed for reading, and for writing if a message found no room.
+        // The channel is armed for reading unless the end pauses, and for writing if a message found no room.
         let sends = blocked.small_room || !to_send.is_empty();
-        let wanted = if sends { Interest::Both } else { Interest::Readable };
+        let wanted = match (sends, self.end().pauses()) {
+            (false, false) => Interest::Readable,
+            (true, false) => Interest::Both,
+            (true, true) => Interest::Writable,
+            // The end wakes the reactor when it receives again.
+            (false, true) => return true,
+        };
         // The call fails only in the child of a `fork`, or if the program has put the channel into another wait set.
         // Callbacks of the program run later, without a lock.
         let _ = deferred::postponed(|| self.reactor.set().arm(self.end().channel(), None, self.key, wanted, blocked));
@@ -211,8 +217,8 @@ impl Source {
     }
 }
 
-/// The waker that a call end wakes when it has to send a message for which there is no room: from then on the reactor
-/// waits for room, too.
+/// The waker that a call end wakes when it has to send a message for which there is no room, or when it receives again
+/// after a pause: from then on the reactor waits for room, or for messages.
 struct ArmOnWake(Weak<Source>);
 
 impl Wake for ArmOnWake {

@@ -13,7 +13,7 @@ use crate::call::{numbers, wire};
 use crate::error::Error;
 use crate::ring::tests::harness::check_within;
 use platform::{Channel, Deadline, Wire};
-use routes::Routes;
+use routes::{Most, Routes};
 use shared::CallShared;
 use slots::Answer;
 use waiting::Waits;
@@ -229,6 +229,7 @@ mod platform {
             &self,
             batch: &mut Vec<Message>,
             _: usize,
+            _: usize,
             deadline: Deadline,
         ) -> Result<(), Error> {
             for bytes in self.end.wire.take(deadline)? {
@@ -367,7 +368,10 @@ fn pair() -> (Arc<CallShared>, Wire) {
 fn pair_with(calls: usize) -> (Arc<CallShared>, Wire) {
     let wire = Wire::default();
     let server = wire.other_side();
-    (Arc::new(CallShared::new(Channel::over(wire), Routes::new(calls, 8))), server)
+    (
+        Arc::new(CallShared::new(Channel::over(wire), Routes::new(Most { calls, requests: 8, ..Most::default() }))),
+        server,
+    )
 }
 
 /// Makes a call as [`crate::call::CallEnd::call`] does, and checks that the reply has the bytes of `question`.
@@ -389,7 +393,7 @@ fn call(end: &CallShared, question: &[u8], deadline: Deadline) -> Result<(), Err
 /// Waits on the call end `end` for the next request of the server until the deadline, and takes the request. Fails if
 /// the deadline passes first.
 fn next_request(end: &CallShared, deadline: Deadline) -> Result<(), Error> {
-    end.wait_until(Waits::Request, deadline, None, |routes| routes.requests.pop_front()).map(drop)
+    end.wait_until(Waits::Request, deadline, None, |routes| routes.next_request()).map(drop)
 }
 
 fn put(server: &Wire, kind: CallKind, id: u64, payload: &[u8]) {
@@ -574,7 +578,7 @@ fn what_one_was_woken_for_and_leaves_is_anothers() {
             thread::spawn(move || {
                 let find = |routes: &mut Routes| match routes.take_answer(id) {
                     Some(_) => Some(false),
-                    None => routes.requests.pop_front().map(|_| true),
+                    None => routes.next_request().map(|_| true),
                 };
                 if end.wait_until(Waits::Either(id), Deadline::NEVER, None, find).unwrap() {
                     put(&server, CallKind::Request, 2, b"");

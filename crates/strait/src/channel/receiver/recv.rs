@@ -264,9 +264,16 @@ impl Channel {
     }
 
     /// Receives up to `most` available messages, and appends them to `batch`; waits for the first message until the
-    /// deadline.
-    pub(crate) fn recv_onto(&self, batch: &mut Vec<Message>, most: usize, deadline: Deadline) -> Result<(), Error> {
-        self.end.received_or(self.end.recv_onto(batch, most, deadline))
+    /// deadline. Receives no further message once the messages have `enough` bytes together. The bytes of each message
+    /// lie in private memory of this process.
+    pub(crate) fn recv_onto(
+        &self,
+        batch: &mut Vec<Message>,
+        most: usize,
+        enough: usize,
+        deadline: Deadline,
+    ) -> Result<(), Error> {
+        self.end.received_or(self.end.recv_onto(batch, most, enough, deadline))
     }
 
     /// Puts back messages received from this end: these messages are received next, in this order, before all others.
@@ -300,17 +307,22 @@ impl Channel {
             Err(error) => return Err(PutBackError { error, messages }),
         };
         for message in messages.into_iter().rev() {
-            let Message { mut bytes, mut arrived, origin } = message;
-            let payload = match arrived.take_sealed() {
-                None => BacklogPayload::Bytes(bytes.take()),
-                Some(Sealed { mapping, len }) => BacklogPayload::Sealed(mapping, len),
-            };
-            rx.put_back(BacklogMessage { payload, arrived, charge: None, descriptors: None, origin });
+            rx.put_back(unreceived(message));
         }
         drop(rx);
         self.end.after_blocking();
         Ok(())
     }
+}
+
+/// Returns a received message as a message of the backlog, to be received again.
+fn unreceived(message: Message) -> BacklogMessage {
+    let Message { mut bytes, mut arrived, origin } = message;
+    let payload = match arrived.take_sealed() {
+        None => BacklogPayload::Bytes(bytes.take()),
+        Some(Sealed { mapping, len }) => BacklogPayload::Sealed(mapping, len),
+    };
+    BacklogMessage { payload, arrived, charge: None, descriptors: None, origin }
 }
 
 /// The result of [`End::pop_one`].
@@ -664,9 +676,13 @@ impl End {
         Ok(received)
     }
 
-    fn recv_onto(&self, batch: &mut Vec<Message>, most: usize, deadline: Deadline) -> Result<(), Error> {
+    fn recv_onto(&self, batch: &mut Vec<Message>, most: usize, enough: usize, deadline: Deadline) -> Result<(), Error> {
         let mut rx = self.lock_rx(deadline)?;
+        let mut bytes = 0;
         for received in 0..most {
+            if bytes >= enough {
+                break;
+            }
             let mut message = Message::new();
             if !self.recv_plain(&mut rx, &mut message) {
                 if received > 0 && !self.has_more(&mut rx) {
@@ -677,7 +693,12 @@ impl End {
                     Err(_) => break,
                     Ok(()) => {}
                 }
+                if let Err(error) = message.own_bytes() {
+                    rx.put_back(unreceived(message));
+                    return if received == 0 { Err(error) } else { Ok(()) };
+                }
             }
+            bytes += message.bytes.len();
             batch.push(message);
         }
         Ok(())
