@@ -3,8 +3,11 @@
 
 mod common;
 
+use std::future::Future as _;
+use std::pin::Pin;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
+use std::task::{Context, Wake, Waker};
 use std::time::Duration;
 
 use common::{DEADLINE, Role, SOON, Watched, finish, parent, pattern, spawn, spawn_with, wait_until};
@@ -673,4 +676,42 @@ fn who_sends_a_longer_request_or_reply_than_permitted_is_a_bad_peer() {
     let call = client.begin_call(b"", DEADLINE).unwrap();
     server.next_request(DEADLINE).unwrap().reply(&vec![7; 1001], DEADLINE).unwrap();
     assert!(matches!(call.wait(DEADLINE), Err(CallError::OutcomeUnknown(Error::BadPeer(_)))));
+}
+
+/// A waker that looks at a call end when it is dropped, as the drop of a task may do.
+struct LooksAt(Arc<CallEnd>);
+
+impl Wake for LooksAt {
+    fn wake(self: Arc<Self>) {}
+}
+
+impl Drop for LooksAt {
+    fn drop(&mut self) {
+        self.0.counters();
+    }
+}
+
+/// Shows that the waker of a task that awaits a reply is dropped without a lock of the end: when another waker takes
+/// its place, when the call is dropped, and when the reply comes.
+#[test]
+fn wakers_are_dropped_without_a_lock() {
+    let (done, ends) = mpsc::channel();
+    std::thread::spawn(move || {
+        let (a, b) = Channel::pair().unwrap();
+        let (client, server) = (Arc::new(CallEnd::over(a)), CallEnd::over(b));
+        let poll = |call: &mut PendingCall| {
+            let waker = Waker::from(Arc::new(LooksAt(client.clone())));
+            assert!(Pin::new(call).poll(&mut Context::from_waker(&waker)).is_pending());
+        };
+        let mut call = client.begin_call(b"", DEADLINE).unwrap();
+        poll(&mut call);
+        poll(&mut call);
+        drop(call);
+        let mut call = client.begin_call(b"", DEADLINE).unwrap();
+        poll(&mut call);
+        server.next_request(DEADLINE).unwrap().reply(b"", DEADLINE).unwrap();
+        call.wait(DEADLINE).unwrap();
+        done.send(()).unwrap();
+    });
+    ends.recv_timeout(DEADLINE / 6).expect("no deadlock");
 }

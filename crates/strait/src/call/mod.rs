@@ -689,7 +689,9 @@ impl Future for PendingCall {
         if let Some(error) = routes.ended.or_else(|| routes.undriven()) {
             return Poll::Ready(Err(CallError::OutcomeUnknown(error)));
         }
-        routes.park_for_answer(id, context.waker());
+        let replaced = routes.park_for_answer(id, context.waker());
+        drop(routes);
+        drop(replaced);
         Poll::Pending
     }
 }

@@ -259,23 +259,24 @@ impl Routes {
         }
     }
 
-    /// Registers the waker of a task: the answer of the call `id` wakes the task. Replaces an earlier waker of the
-    /// call; does nothing if the answer is there.
-    pub(super) fn park_for_answer(&mut self, id: u64, waker: &Waker) {
-        if let Some(Call::Waiting(_, task)) = self.calls.get(id) {
-            *task = Some(waker.clone());
+    /// Registers the waker of a task: the answer of the call `id` wakes the task. Returns the replaced waker of the
+    /// call, for the caller to drop without a lock. Does nothing if the answer is there.
+    #[must_use]
+    pub(super) fn park_for_answer(&mut self, id: u64, waker: &Waker) -> Option<Waker> {
+        match self.calls.get(id) {
+            Some(Call::Waiting(_, task)) => task.replace(waker.clone()),
+            _ => None,
         }
     }
 
-    /// Records that the caller of the call `id`, which has no answer yet, has given up. Returns `true`: the server must
-    /// be told. Returns `false`, and changes nothing, if no call with this number waits for an answer.
-    pub(super) fn abandon(&mut self, id: u64) -> bool {
+    /// Records that the caller of the call `id`, which has no answer yet, has given up: the server must be told.
+    /// Returns the call as it was, for the caller to drop without a lock. Returns `None`, and changes nothing, if no
+    /// call with this number waits for an answer.
+    #[must_use]
+    pub(super) fn abandon(&mut self, id: u64) -> Option<Call> {
         match self.calls.get(id) {
-            Some(call @ Call::Waiting(..)) => {
-                *call = Call::Abandoned;
-                true
-            }
-            _ => false,
+            Some(call @ Call::Waiting(..)) => Some(std::mem::replace(call, Call::Abandoned)),
+            _ => None,
         }
     }
 
@@ -547,7 +548,7 @@ mod tests {
         assert!(routes.sort(message(CallKind::Reply, 99, b"never")).unwrap().is_some());
         assert_eq!((routes.counters.unknown, routes.counters.late), (3, 0));
         // A call whose caller has given up keeps its slot until the answer arrives.
-        assert!(routes.abandon(ids[1]));
+        assert!(routes.abandon(ids[1]).is_some());
         assert_eq!(routes.in_flight(), 2);
         assert!(routes.sort(message(CallKind::Reply, ids[1], b"late")).unwrap().is_some());
         assert_eq!((routes.counters.late, routes.in_flight()), (1, 1));
@@ -604,7 +605,7 @@ mod tests {
                     4 => routes.sort(message(CallKind::Cancel, id, b"")),
                     5 => {
                         if waiting.remove(&id) {
-                            routes.abandon(id);
+                            drop(routes.abandon(id));
                         }
                         Ok(None)
                     }

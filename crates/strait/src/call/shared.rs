@@ -173,8 +173,10 @@ impl CallShared {
             drop(routes);
             // The answer may hold ends, whose drop runs user code.
             drop(answer);
-        } else if routes.abandon(id) {
+        } else if let Some(abandoned) = routes.abandon(id) {
             self.send_soon(routes, CallKind::Cancel, id);
+            // The call may hold the waker of a task, whose drop runs user code.
+            drop(abandoned);
         }
     }
 
