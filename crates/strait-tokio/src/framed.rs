@@ -35,20 +35,31 @@ use crate::AsyncChannel;
 /// message was sent. `SinkExt::send` and `SinkExt::flush` wait until the message was sent.
 ///
 /// # Errors
-/// The errors of [`AsyncChannel::recv`] and of [`AsyncChannel::forward`]. A message that could not be sent is dropped,
-/// and its handles are closed. Of the errors of the stream, those that pass (a lack of descriptors or memory) have lost
-/// nothing: the next item is the message.
+/// The errors of [`AsyncChannel::recv`] and of [`AsyncChannel::forward`].
+///
+/// [Temporary](Error::is_temporary) errors, such as a lack of descriptors or memory, have lost nothing. For the stream,
+/// the next item is the message. The sink keeps the message; the next flush tries to send it again.
+///
+/// After any other error of the stream, the stream ends. A message that could not be sent because of any other error is
+/// dropped, and its handles are closed.
 #[derive(Debug)]
 pub struct Framed {
     channel: AsyncChannel,
     /// A message without room so far.
     unsent: Option<Message>,
+    /// Whether the stream has ended: the other end is closed, or the stream has returned an error that does not pass.
+    ended: bool,
+    /// The number of messages that were sent in a row without a wait.
+    consecutive: u32,
 }
+
+/// After so many messages in a row without a wait, the sink lets other tasks run.
+const MAX_CONSECUTIVE: u32 = 128;
 
 impl Framed {
     /// Makes a stream and sink of `channel`.
     pub fn new(channel: AsyncChannel) -> Self {
-        Self { channel, unsent: None }
+        Self { channel, unsent: None, ended: false, consecutive: 0 }
     }
 
     /// Returns the channel, to ask for its peer, for example.
@@ -63,21 +74,43 @@ impl Framed {
 
     /// Sends the unsent message, if there is one.
     fn poll_unsent(&mut self, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
-        let Self { channel, unsent } = self;
+        let Self { channel, unsent, consecutive, .. } = self;
         if let Some(message) = unsent {
-            let sent = ready!(channel.poll_send_with(context, |channel| channel.forward(message, Deadline::NOW)));
-            *unsent = None;
+            let sent = channel.poll_send_with(context, |channel| channel.forward(message, Deadline::NOW));
+            if sent.is_pending() {
+                *consecutive = 0;
+            }
+            let sent = ready!(sent);
+            if !sent.is_err_and(Error::is_temporary) {
+                *unsent = None;
+            }
             sent?;
         }
         Poll::Ready(Ok(()))
+    }
+
+    /// Sends `message` now, or keeps it as the unsent message if it cannot be sent now.
+    fn send_or_keep(&mut self, mut message: Message) -> Result<(), Error> {
+        match self.channel.get_ref().forward(&mut message, Deadline::NOW) {
+            Err(error) if error.is_temporary() => {
+                self.unsent = Some(message);
+                Ok(())
+            }
+            sent => sent,
+        }
     }
 }
 
 impl Stream for Framed {
     type Item = Result<Message, Error>;
 
-    fn poll_next(self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
-        Poll::Ready(match ready!(self.channel.poll_recv(context)) {
+    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+        if self.ended {
+            return Poll::Ready(None);
+        }
+        let received = ready!(self.channel.poll_recv(context));
+        self.ended = received.as_ref().is_err_and(|error| !error.is_temporary());
+        Poll::Ready(match received {
             Err(Error::PeerClosed) => None,
             received => Some(received),
         })
@@ -87,18 +120,28 @@ impl Stream for Framed {
 impl Sink<Message> for Framed {
     type Error = Error;
 
+    /// Returns `Ready` if [`start_send`](Sink::start_send) may be called. After 128 messages in a row without a wait,
+    /// returns `Pending` once, so that other tasks run.
     fn poll_ready(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {
+        if self.consecutive >= MAX_CONSECUTIVE {
+            self.consecutive = 0;
+            context.waker().wake_by_ref();
+            return Poll::Pending;
+        }
         self.poll_unsent(context)
     }
 
-    fn start_send(mut self: Pin<&mut Self>, mut message: Message) -> Result<(), Error> {
-        match self.channel.get_ref().forward(&mut message, Deadline::NOW) {
-            Err(Error::WouldBlock) => {
-                self.unsent = Some(message);
-                Ok(())
-            }
-            sent => sent,
+    /// Sends `message`, or keeps it until there is room. If the sink still keeps another message, because the sink is
+    /// not ready, drops `message` and fails with [`Error::WouldBlock`].
+    fn start_send(mut self: Pin<&mut Self>, message: Message) -> Result<(), Error> {
+        if let Some(unsent) = self.unsent.take() {
+            self.send_or_keep(unsent)?;
         }
+        if self.unsent.is_some() {
+            return Err(Error::WouldBlock);
+        }
+        self.consecutive += 1;
+        self.send_or_keep(message)
     }
 
     fn poll_flush(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Result<(), Error>> {

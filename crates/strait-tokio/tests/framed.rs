@@ -84,3 +84,36 @@ async fn an_error_of_the_sink_is_returned_once() {
     drop(far);
     assert_eq!(near.send(message("nobody")).await, Err(Error::PeerClosed));
 }
+
+/// Shows that the stream returns an error that does not pass once, and then ends.
+#[tokio::test]
+async fn the_stream_ends_after_its_last_error() {
+    let reactor = Reactor::new().unwrap();
+    let (near, _far) = Channel::pair().unwrap();
+    let mut near = framed(near, &reactor);
+    drop(reactor);
+    let received: Vec<_> = timeout(DEADLINE, near.by_ref().take(3).collect()).await.expect("in time");
+    assert!(matches!(received[..], [Err(Error::ReactorEnded)]), "{received:?}");
+}
+
+/// Shows that a message for which the sink had no room is not lost if the program goes on without waiting.
+#[tokio::test]
+async fn a_message_that_waits_in_the_sink_is_not_replaced() {
+    let reactor = Reactor::new().unwrap();
+    let (near, far) = Options::new().queue_messages(1).pair().unwrap();
+    let mut near = framed(near, &reactor);
+    near.send(message("first")).await.unwrap();
+    near.feed(message("second")).await.unwrap();
+    assert_eq!(near.start_send_unpin(message("third")), Err(Error::WouldBlock));
+    assert_eq!(far.recv_by(DEADLINE).unwrap().bytes(), b"first");
+    timeout(DEADLINE, near.flush()).await.expect("in time").unwrap();
+    assert_eq!(far.recv_by(DEADLINE).unwrap().bytes(), b"second");
+    // If there is room now, the earlier message is sent first.
+    near.send(message("fourth")).await.unwrap();
+    near.feed(message("fifth")).await.unwrap();
+    assert_eq!(far.recv_by(DEADLINE).unwrap().bytes(), b"fourth");
+    near.start_send_unpin(message("sixth")).unwrap();
+    assert_eq!(far.recv_by(DEADLINE).unwrap().bytes(), b"fifth");
+    timeout(DEADLINE, near.flush()).await.expect("in time").unwrap();
+    assert_eq!(far.recv_by(DEADLINE).unwrap().bytes(), b"sixth");
+}
