@@ -73,7 +73,7 @@ impl Listener {
 
     /// Waits for the next connecting process that the listener accepts, and returns the channel to that process;
     /// `reactor` watches for the channel's events. Refused processes do not end the wait. Several tasks may wait at the
-    /// same time.
+    /// same time. However many processes connect, the task lets other tasks run now and then.
     ///
     /// # Cancel safety
     /// If the future is dropped, no connection is lost: the next call returns it.
@@ -109,6 +109,9 @@ impl Listener {
     pub async fn accept_channel(&self) -> io::Result<Channel> {
         let mut events = Vec::new();
         loop {
+            // A task to which processes connect without end lets other tasks run. The budget comes first: a future that
+            // is dropped while it lets others run has accepted nothing.
+            tokio::task::coop::consume_budget().await;
             match self.listener.accept(Deadline::NOW) {
                 // A process has connected that the listener has not accepted yet, or none has.
                 Err(failed) if failed.error == Error::WouldBlock => self.set.wait(&mut events).await?,

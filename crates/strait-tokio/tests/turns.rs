@@ -7,11 +7,12 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Duration;
 
+use futures_util::{FutureExt, SinkExt};
 use rustix::process::{Pid, Signal, WaitOptions, kill_process, waitpid};
 use strait::call::{CallEnd, CallOptions};
 use strait::pipe::DataPipe;
 use strait::{Channel, CommandExt, Deadline, Error, Message, Options, Outgoing};
-use strait_tokio::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
+use strait_tokio::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Framed, Listener, Reactor};
 use tokio::task::{JoinHandle, LocalSet};
 use tokio::time::timeout;
 
@@ -120,6 +121,47 @@ async fn who_always_finds_something_lets_others_run() {
         }
     };
     assert!(lets_others_run(read).await);
+    let (a, b) = Channel::pair().unwrap();
+    let (client, server) = (CallEnd::over(a), AsyncCallEnd::new(CallEnd::over(b), &reactor).unwrap());
+    let _calls: Vec<_> = (0..MANY).map(|_| client.begin_call(b"one of many", DEADLINE).unwrap()).collect();
+    while server.get_ref().counters().requests < MANY as u64 {
+        reactor.turn().unwrap();
+    }
+    let serve = async {
+        for _ in 0..MANY {
+            drop(server.next_request().await.unwrap());
+        }
+    };
+    assert!(lets_others_run(serve).await);
+    let (a, _b) = Channel::pair().unwrap();
+    let mut sink = Framed::new(AsyncChannel::new(a, &reactor).unwrap());
+    let feed = async {
+        for _ in 0..MANY {
+            sink.feed(Message::from_parts(b"one of many".to_vec(), Vec::new())).await.unwrap();
+        }
+    };
+    assert!(lets_others_run(feed).await);
+}
+
+/// Shows that a task that has used up its budget lets other tasks run before it accepts a process, and that it loses no
+/// process then.
+#[tokio::test]
+async fn who_accepts_process_after_process_lets_others_run() {
+    let name = format!("tokio-turns-{}", std::process::id());
+    let listener = Listener::bind(&name).unwrap();
+    let client = std::thread::spawn(move || strait::connect(&name, DEADLINE).unwrap());
+    while tokio::task::coop::has_budget_remaining() {
+        tokio::task::coop::consume_budget().await;
+    }
+    // Each attempt would bring the process nearer to being accepted.
+    let begin = std::time::Instant::now();
+    while begin.elapsed() < Duration::from_secs(1) {
+        assert!(listener.accept_channel().now_or_never().is_none(), "the task accepted without a budget");
+        std::thread::sleep(Duration::from_millis(10));
+    }
+    let channel = soon(listener.accept_channel()).await.unwrap();
+    channel.send(b"hello").unwrap();
+    assert_eq!(client.join().unwrap().recv_by(DEADLINE).unwrap().bytes(), b"hello");
 }
 
 /// Returns how often `future` is polled within 100 ms without its event; `None` if the event happens.

@@ -3,8 +3,9 @@
 use std::fmt;
 use std::future::poll_fn;
 use std::sync::{Arc, Mutex, MutexGuard, Weak};
-use std::task::{Context, Poll, Wake, Waker};
+use std::task::{Context, Poll, Wake, Waker, ready};
 
+use super::source::Turns;
 use super::{OnEvent, Reactor};
 use crate::blocked_on::{self, BlockedOn, BlockedSends};
 use crate::call::{CallEnd, CallError, Request};
@@ -34,6 +35,7 @@ struct Source {
     /// The tasks whose requests could not be sent, each with the obstacle of its last attempt (such as missing room);
     /// `None` if the obstacle is not known.
     to_send: Mutex<Wakers<Option<BlockedOn>>>,
+    turns: Turns,
 }
 
 impl AsyncCallEnd {
@@ -45,7 +47,13 @@ impl AsyncCallEnd {
     pub fn new(end: CallEnd, reactor: &Reactor) -> Result<Self, Error> {
         end.set_undriven(false);
         let tasks = Mutex::default();
-        let source = reactor.enter(|key| Source { end: Some(end), reactor: reactor.clone(), key, to_send: tasks });
+        let source = reactor.enter(|key| Source {
+            end: Some(end),
+            reactor: reactor.clone(),
+            key,
+            to_send: tasks,
+            turns: Turns::default(),
+        });
         source.end().set_reactor_waker(Some(Waker::from(Arc::new(ArmOnWake(Arc::downgrade(&source))))));
         let (set, channel) = (reactor.set(), source.end().channel());
         deferred::run_if_failed(set.arm(channel, None, source.key, Interest::Readable, BlockedSends::default()))?;
@@ -88,6 +96,7 @@ impl AsyncCallEnd {
         let pending = poll_fn(|context| {
             // Whether the task is registered for a wake-up when there is a slot for a call, or room for the request.
             // After each registration the request is tried once more.
+            ready!(self.source.turns.poll_turn(context));
             let (mut awaits_slot, mut awaits_room) = (false, false);
             loop {
                 let request = Outgoing { parts, handles: std::mem::take(&mut handles) };
@@ -112,7 +121,10 @@ impl AsyncCallEnd {
                         let failed = SendError::new(Error::ReactorEnded, std::mem::take(&mut handles));
                         return Poll::Ready(Err(CallError::NotSent(failed)));
                     }
-                    _ => return Poll::Pending,
+                    _ => {
+                        self.source.turns.wait();
+                        return Poll::Pending;
+                    }
                 }
             }
         })
@@ -131,7 +143,7 @@ impl AsyncCallEnd {
     /// to wait and the reactor has ended.
     pub async fn next_request(&self) -> Result<Request, Error> {
         let mut waiting = Waiting { source: &self.source, future: None };
-        poll_fn(|context| self.get_ref().poll_request(Some(waiting.future()), context.waker())).await
+        poll_fn(|context| self.poll_request(Some(waiting.future()), context)).await
     }
 
     /// Returns the next request if there is one, as the future of [`next_request`](Self::next_request) does; for
@@ -141,7 +153,16 @@ impl AsyncCallEnd {
     /// # Errors
     /// As [`AsyncCallEnd::next_request`].
     pub fn poll_next_request(&self, context: &mut Context<'_>) -> Poll<Result<Request, Error>> {
-        self.get_ref().poll_request(None, context.waker())
+        self.poll_request(None, context)
+    }
+
+    fn poll_request(&self, future: Option<FutureId>, context: &mut Context<'_>) -> Poll<Result<Request, Error>> {
+        ready!(self.source.turns.poll_turn(context));
+        let request = self.get_ref().poll_request(future, context.waker());
+        if request.is_pending() {
+            self.source.turns.wait();
+        }
+        request
     }
 }
 

@@ -17,6 +17,31 @@ use crate::wakers::{FutureId, Wakers};
 /// without a wait. After so many attempts, a task lets other tasks of its runtime run.
 const MAX_CONSECUTIVE: u32 = 128;
 
+/// Counts the attempts of all tasks to use one object without a wait.
+#[derive(Debug, Default)]
+pub(super) struct Turns(AtomicU32);
+
+impl Turns {
+    /// Returns `Ready` if the task may make an attempt. After [`MAX_CONSECUTIVE`] attempts in a row without a wait,
+    /// returns `Pending` and wakes the task again at once, so that other tasks run first. Otherwise other tasks of the
+    /// thread, and the runtime's timers, would wait as long as the peer sends.
+    pub(super) fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
+        let before = self.0.load(Ordering::Relaxed);
+        if before < MAX_CONSECUTIVE {
+            self.0.store(before + 1, Ordering::Relaxed);
+            return Poll::Ready(());
+        }
+        self.0.store(0, Ordering::Relaxed);
+        context.waker().wake_by_ref();
+        Poll::Pending
+    }
+
+    /// Notes that a task waits.
+    pub(super) fn wait(&self) {
+        self.0.store(0, Ordering::Relaxed);
+    }
+}
+
 /// An object that a reactor's wait set can hold.
 pub(super) trait Object: EndSource + Send + Sync + 'static {}
 impl<T: EndSource + Send + Sync + 'static> Object for T {}
@@ -28,7 +53,7 @@ pub(super) struct Source<T: Object> {
     reactor: Reactor,
     key: u64,
     tasks: Mutex<Tasks>,
-    consecutive: AtomicU32,
+    turns: Turns,
 }
 
 /// The tasks that wait to read from a channel or data-pipe end in a reactor, or to write to it.
@@ -60,7 +85,7 @@ impl<T: Object> Source<T> {
             reactor: reactor.clone(),
             key,
             tasks,
-            consecutive: AtomicU32::new(0),
+            turns: Turns::default(),
         });
         deferred::run_if_failed(source.arm_for(Interest::Readable, BlockedSends::default()))?;
         Ok(source)
@@ -84,18 +109,9 @@ impl<T: Object> Source<T> {
         object
     }
 
-    /// Returns `Ready` if the task may make an attempt. After [`MAX_CONSECUTIVE`] attempts in a row without a wait,
-    /// returns `Pending` and wakes the task again at once, so that other tasks run first. Otherwise other tasks of the
-    /// thread, and the runtime's timers, would wait as long as the peer sends.
+    /// Returns `Ready` if the task may make an attempt: see [`Turns::poll_turn`].
     pub(super) fn poll_turn(&self, context: &mut Context<'_>) -> Poll<()> {
-        let before = self.consecutive.load(Ordering::Relaxed);
-        if before < MAX_CONSECUTIVE {
-            self.consecutive.store(before + 1, Ordering::Relaxed);
-            return Poll::Ready(());
-        }
-        self.consecutive.store(0, Ordering::Relaxed);
-        context.waker().wake_by_ref();
-        Poll::Pending
+        self.turns.poll_turn(context)
     }
 
     /// Returns the value of a future that may have to wait for the object.
@@ -133,7 +149,7 @@ impl<T: Object> Source<T> {
 
     /// Registers a task by `add`, which returns the replaced waker.
     fn register(&self, add: impl FnOnce(&mut Tasks) -> Option<Waker>) -> Result<(), Error> {
-        self.consecutive.store(0, Ordering::Relaxed);
+        self.turns.wait();
         let mut tasks = self.tasks()?;
         let replaced = add(&mut tasks);
         let armed = self.arm(&tasks);
