@@ -253,3 +253,27 @@ async fn a_service_answers_tasks_and_cancelled_calls_are_told() {
     };
     soon(async { tokio::join!(serves, calls) }).await;
 }
+
+/// Shows that a service answers all calls of a client that makes as many calls as it may, and reads no reply meanwhile.
+#[tokio::test]
+async fn replies_for_which_there_is_no_room_are_sent_later() {
+    const CALLS: usize = 1024;
+    const REPLY: usize = 100_000;
+    let reactor = Reactor::new().unwrap();
+    let (a, b) = Options::new().queue_bytes(1 << 20).pair().unwrap();
+    let client = std::thread::spawn(move || {
+        let client = CallEnd::over(a);
+        let calls: Vec<_> = (0..CALLS).map(|_| client.begin_call(b"a request", DEADLINE).unwrap()).collect();
+        // The replies fill the room meanwhile.
+        std::thread::sleep(Duration::from_millis(100));
+        calls.into_iter().map(|call| call.wait(DEADLINE).unwrap().bytes().len()).sum::<usize>()
+    });
+    let server = AsyncCallEnd::new(CallEnd::over(b), &reactor).unwrap();
+    let answer = vec![7; REPLY];
+    for _ in 0..CALLS {
+        let request = timeout(DEADLINE, server.next_request()).await.expect("in time").unwrap();
+        let (_, mut replier) = request.into_parts();
+        timeout(DEADLINE, server.reply(&mut replier, &answer)).await.expect("in time").unwrap();
+    }
+    assert_eq!(client.join().unwrap(), CALLS * REPLY);
+}

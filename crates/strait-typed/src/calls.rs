@@ -247,6 +247,15 @@ pub(crate) fn encoded<Q, C: Encode<Q>>(request: &Q) -> Result<(Vec<u8>, Box<Outb
     Ok((bytes, outbound?))
 }
 
+/// Encodes a reply that a task sends. Returns the bytes, and the handles with their places in the reply.
+pub(crate) fn encoded_reply<A, C: Encode<A>>(reply: &A) -> Result<(Vec<u8>, Box<Outbound>), SendError> {
+    let mut out = Output::new(scratch::take_window(), None);
+    let outbound = encode::<A, C>(reply, &mut out);
+    let bytes = out.bytes().to_vec();
+    scratch::keep_window(out.into_window());
+    Ok((bytes, outbound?.unwrap_or_default()))
+}
+
 /// Encodes a request into `out`, and returns its handles. Refuses a request with the bytes of a question for the types,
 /// which the other end would answer itself.
 fn encode_request<Q, C: Encode<Q>>(request: &Q, out: &mut Output<'_>) -> Result<Box<Outbound>, CallError> {
@@ -348,8 +357,15 @@ impl<Q, A, C> TypedRequest<Q, A, C> {
     }
 }
 
+impl<Q, A, C> TypedRequest<Q, A, C> {
+    pub(crate) fn into_replier(self) -> Replier {
+        self.replier
+    }
+}
+
 impl<Q, A, C: Encode<A>> TypedRequest<Q, A, C> {
-    /// Sends the reply; waits for room until the deadline. After an error the caller learns that there is no reply.
+    /// Sends the reply; waits for room until the deadline. After an error the caller learns that there is no reply. A
+    /// task replies with [`AsyncTypedCalls::reply`](crate::task::AsyncTypedCalls::reply) instead.
     ///
     /// # Errors
     /// [`SendError`]; the handles are in the reply again.

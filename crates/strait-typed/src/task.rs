@@ -106,7 +106,7 @@ impl<S, R: Send + 'static, C: Codec<S> + DecodeOwned<R>> AsyncTyped<S, R, C> {
 /// end at once.
 ///
 /// ```
-/// use strait::{Channel, Deadline};
+/// use strait::Channel;
 /// use strait_typed::TypedCalls;
 /// use strait_typed::task::AsyncTypedCalls;
 ///
@@ -119,8 +119,8 @@ impl<S, R: Send + 'static, C: Codec<S> + DecodeOwned<R>> AsyncTyped<S, R, C> {
 /// let serving = tokio::spawn(async move {
 ///     while let Ok(mut request) = server.next_request().await {
 ///         let text = request.take();
-///         // A reply that finds no room is not waited for: the caller is told that there is no answer.
-///         let _ = request.reply(&text.len(), Deadline::NOW);
+///         // A caller that has gone gets no reply.
+///         let _ = server.reply(request, &text.len()).await;
 ///     }
 /// });
 /// assert_eq!(client.call(&"how long is this?".to_owned()).await?, 17);
@@ -212,6 +212,30 @@ impl<Q: Send + 'static, A, C: DecodeOwned<Q> + Codec<Q> + Codec<A>> AsyncTypedCa
             // A peer may ask for the types without end.
             yield_now().await;
         }
+    }
+}
+
+impl<Q, A, C: Encode<A>> AsyncTypedCalls<Q, A, C> {
+    /// Sends the reply to `request`, a request of this end; waits for room. For a deadline, use the timeout of the
+    /// runtime. After an error the caller learns that there is no reply.
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it is ready, nothing was sent, the caller learns that there is no reply, and the
+    /// handles of the reply are closed.
+    ///
+    /// # Panics
+    /// If the request came to another end.
+    ///
+    /// # Errors
+    /// As [`TypedRequest::reply`], except the errors of the deadline.
+    pub async fn reply(&self, request: TypedRequest<Q, A, C>, reply: &A) -> Result<(), SendError> {
+        let (bytes, mut outbound) = calls::encoded_reply::<A, C>(reply)?;
+        let message = Outgoing::new(&bytes).handles(outbound.take_handles());
+        let mut replier = request.into_replier();
+        self.end.reply(&mut replier, message).await.map_err(|failed| {
+            outbound.give_back(failed.handles);
+            SendError::Channel(failed.error)
+        })
     }
 }
 

@@ -482,3 +482,50 @@ fn requests_that_no_task_takes_are_not_received_without_a_limit() {
     }
     actor.wait_for_success();
 }
+
+/// Shows that a task whose reply finds no room sleeps until there is room, and that a reply that was given up or failed
+/// can be sent later.
+#[test]
+fn a_task_waits_for_room_for_its_reply() {
+    let reactor = Reactor::new().unwrap();
+    let (a, b) = Options::new().queue_bytes(300_000).pair().unwrap();
+    let (client, server) = (CallEnd::over(a), AsyncCallEnd::new(CallEnd::over(b), &reactor).unwrap());
+    let answer = vec![7; 200_000];
+    let calls: Vec<_> = (0..10).map(|_| client.begin_call(b"", DEADLINE).unwrap()).collect();
+    let next = || Task::new(&reactor, server.next_request()).finish().unwrap().into_parts().1;
+    let mut sent = 0;
+    let mut replier = loop {
+        let mut replier = next();
+        match replier.reply(&answer, Deadline::NOW) {
+            Ok(()) => sent += 1,
+            Err(failed) => {
+                assert_eq!(failed.error, Error::WouldBlock);
+                break replier;
+            }
+        }
+    };
+    // The future is given up once. The handle stays with the answer of a poll.
+    Task::new(&reactor, server.reply(&mut replier, &answer)).assert_waits();
+    let file = File::open("/dev/null").unwrap();
+    let mut with_file = Outgoing::new(&answer).handle(file);
+    let mut context = Context::from_waker(Waker::noop());
+    assert!(server.poll_reply(&mut context, &mut replier, &mut with_file).is_pending());
+    let mut replies = Task::new(&reactor, server.reply(&mut replier, with_file));
+    replies.assert_waits();
+    let mut calls = calls.into_iter();
+    for call in calls.by_ref().take(sent) {
+        assert_eq!(call.wait(DEADLINE).unwrap().bytes(), answer);
+    }
+    replies.finish().unwrap();
+    assert_eq!(calls.next().unwrap().wait(DEADLINE).unwrap().take_handles().unwrap().len(), 1);
+    // Once the reactor has ended, a task does not wait.
+    let mut replier = loop {
+        let mut replier = next();
+        if replier.reply(&answer, Deadline::NOW).is_err() {
+            break replier;
+        }
+    };
+    reactor.end();
+    let failed = Task::new(&reactor, server.reply(&mut replier, &answer)).finish().unwrap_err();
+    assert_eq!(failed.error, Error::ReactorEnded);
+}

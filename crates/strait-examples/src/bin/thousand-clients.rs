@@ -16,7 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::{Duration, Instant};
 
 use strait::call::CallEnd;
-use strait::{Channel, Deadline, Error, Handle, Outgoing};
+use strait::{Channel, Error, Handle, Outgoing};
 use strait_tokio::{AsyncCallEnd, Listener, Reactor, connect};
 use tokio::process::Command;
 use tokio::task::JoinSet;
@@ -26,6 +26,11 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error + Send + Sync>
 const PROCESSES: u64 = 4;
 const CLIENTS: u64 = 250;
 const CALLS: u64 = 20;
+
+/// The greatest number of counters, and the greatest number of bytes of a counter's name: the service holds no more for
+/// its clients.
+const COUNTERS: usize = 10_000;
+const NAME: usize = 100;
 
 /// The name of the counter shared by all clients.
 const SHARED: &str = "everybody";
@@ -75,9 +80,12 @@ async fn accept(listener: Listener, reactor: Arc<Reactor>, counters: Arc<Counter
         let process = listener.accept(&reactor).await?;
         let (reactor, counters) = (reactor.clone(), counters.clone());
         tokio::spawn(async move {
-            while let Ok(mut message) = process.recv().await {
-                let handle = message.take_handles().ok().and_then(|mut handles| handles.pop());
-                let Some(client) = handle.and_then(Handle::into_channel) else { break };
+            for _ in 0..CLIENTS {
+                let Ok(mut message) = process.recv().await else { return };
+                // A message with other handles is dropped whole: closing a descriptor of a stranger may take long.
+                let [Handle::Channel(_)] = message.handles() else { return };
+                let handle = message.take_handle(0).ok().flatten();
+                let Some(client) = handle.and_then(Handle::into_channel) else { return };
                 tokio::spawn(serve(client, reactor.clone(), counters.clone()));
             }
         });
@@ -86,25 +94,40 @@ async fn accept(listener: Listener, reactor: Arc<Reactor>, counters: Arc<Counter
 }
 
 /// Serves one client until the channel is closed. For the request `name number`, the service adds the number to the
-/// counter of this name, and replies with the new value.
+/// counter of this name, and replies with the new value. A client that reads no replies holds up only its own task.
 async fn serve(client: Channel, reactor: Arc<Reactor>, counters: Arc<Counters>) -> Result<()> {
     let client = AsyncCallEnd::new(CallEnd::over(client), &reactor)?;
     while let Ok(request) = client.next_request().await {
-        // A malformed request is dropped, and the caller gets no reply.
-        let Some((name, number)) = parse(request.bytes()) else { continue };
-        let sum = {
-            let mut counters = counters.lock().expect("no panic");
-            let counter = counters.entry(name.to_owned()).or_default();
-            *counter += number;
-            *counter
+        let (request, mut replier) = request.into_parts();
+        // A request that the service cannot carry out is dropped, and the caller gets no reply.
+        let Some(sum) = parse(request.bytes()).and_then(|(name, number)| add_to(&counters, name, number)) else {
+            continue;
         };
-        request.reply(&sum.to_le_bytes(), Deadline::NEVER)?;
+        client.reply(&mut replier, &sum.to_le_bytes()).await.map_err(Error::from)?;
     }
     Ok(())
 }
 
+/// Adds a number to the counter of a name, and returns the new value. Returns `None` and changes nothing if the sum is
+/// too large, or if the service has as many counters as it can have.
+fn add_to(counters: &Counters, name: &str, number: u64) -> Option<u64> {
+    let mut counters = counters.lock().expect("no panic");
+    if let Some(counter) = counters.get_mut(name) {
+        *counter = counter.checked_add(number)?;
+        return Some(*counter);
+    }
+    if counters.len() >= COUNTERS {
+        return None;
+    }
+    counters.insert(name.to_owned(), number);
+    Some(number)
+}
+
 fn parse(request: &[u8]) -> Option<(&str, u64)> {
     let (name, number) = str::from_utf8(request).ok()?.split_once(' ')?;
+    if name.len() > NAME {
+        return None;
+    }
     Some((name, number.parse().ok()?))
 }
 

@@ -534,8 +534,13 @@ impl Replier {
         !self.answered && !self.shared.is_elsewhere() && self.shared.routes().is_cancelled(self.id)
     }
 
+    /// Returns whether the request of the replier came to the call end `end`.
+    pub(crate) fn is_of(&self, end: &CallEnd) -> bool {
+        Arc::ptr_eq(&self.shared, &end.shared)
+    }
+
     /// Sends `answer` as the reply to the request; waits for room until `deadline`. After an error, `reply` can be
-    /// called again.
+    /// called again. A task replies with [`AsyncCallEnd::reply`](crate::task::AsyncCallEnd::reply) instead.
     ///
     /// # Panics
     /// If the request was answered before.

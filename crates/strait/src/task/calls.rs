@@ -8,7 +8,7 @@ use std::task::{Context, Poll, Wake, Waker, ready};
 use super::source::Turns;
 use super::{OnEvent, Reactor};
 use crate::blocked_on::{self, BlockedOn, BlockedSends};
-use crate::call::{CallEnd, CallError, Request};
+use crate::call::{CallEnd, CallError, Replier, Request};
 use crate::channel::SendError;
 use crate::channel::message::{Message, Outgoing};
 use crate::deadline::Deadline;
@@ -32,8 +32,8 @@ struct Source {
     end: Option<CallEnd>,
     reactor: Reactor,
     key: u64,
-    /// The tasks whose requests could not be sent, each with the obstacle of its last attempt (such as missing room);
-    /// `None` if the obstacle is not known.
+    /// The tasks whose requests or replies could not be sent, each with the obstacle of its last attempt (such as
+    /// missing room); `None` if the obstacle is not known.
     to_send: Mutex<Wakers<Option<BlockedOn>>>,
     turns: Turns,
 }
@@ -114,7 +114,7 @@ impl AsyncCallEnd {
                         awaits_slot = true;
                     }
                     true if !awaits_room => {
-                        self.source.await_room(waiting.future(), context.waker(), blocked_on);
+                        self.source.await_room(Some(waiting.future()), context.waker(), blocked_on);
                         awaits_room = true;
                     }
                     _ if self.source.reactor.has_ended() => {
@@ -134,6 +134,85 @@ impl AsyncCallEnd {
     }
 
     /// Waits for the next request of the other end, and returns it.
+    /// Sends `answer` as the reply to the request of `replier`, a request of this end; waits for room. For a deadline,
+    /// use the runtime's timeout. After an error, `reply` can be called again.
+    ///
+    /// ```no_run
+    /// # use strait::task::AsyncCallEnd;
+    /// # async fn serve(client: AsyncCallEnd) -> Result<(), strait::Error> {
+    /// loop {
+    ///     let (request, mut replier) = client.next_request().await?.into_parts();
+    ///     client.reply(&mut replier, request.bytes()).await?;
+    /// }
+    /// # }
+    /// ```
+    ///
+    /// # Cancel safety
+    /// If the future is dropped before it is ready, nothing was sent, and the handles of the answer are closed. The
+    /// request still needs a reply; if `replier` is dropped without one, the caller gets [`CallError::NotAnswered`].
+    ///
+    /// # Panics
+    /// If the request was answered before, or came to another end.
+    ///
+    /// # Errors
+    /// As [`Replier::reply`], except the errors of the deadline; [`Error::ReactorEnded`] if the task would have to wait
+    /// and the reactor has ended.
+    pub async fn reply<'a>(&self, replier: &mut Replier, answer: impl Into<Outgoing<'a>>) -> Result<(), SendError> {
+        let mut answer = answer.into();
+        let mut waiting = Waiting { source: &self.source, future: None };
+        poll_fn(|context| self.poll_to_reply(Some(&mut waiting), context, replier, &mut answer)).await
+    }
+
+    /// Sends `answer` as the future of [`reply`](Self::reply) does; for futures written by hand. If there is no room,
+    /// returns `Pending`, and the task of `context` is woken when another attempt may succeed; the handles stay in
+    /// `answer`.
+    ///
+    /// # Panics
+    /// As [`AsyncCallEnd::reply`].
+    ///
+    /// # Errors
+    /// As [`AsyncCallEnd::reply`].
+    pub fn poll_reply(
+        &self,
+        context: &mut Context<'_>,
+        replier: &mut Replier,
+        answer: &mut Outgoing<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        self.poll_to_reply(None, context, replier, answer)
+    }
+
+    fn poll_to_reply(
+        &self,
+        mut future: Option<&mut Waiting<'_>>,
+        context: &mut Context<'_>,
+        replier: &mut Replier,
+        answer: &mut Outgoing<'_>,
+    ) -> Poll<Result<(), SendError>> {
+        assert!(replier.is_of(self.get_ref()), "a reply is sent over the end of its request");
+        ready!(self.source.turns.poll_turn(context));
+        let mut is_registered = false;
+        loop {
+            blocked_on::forget();
+            let message = Outgoing { parts: answer.parts, handles: std::mem::take(&mut answer.handles) };
+            match replier.reply(message, Deadline::NOW) {
+                Err(SendError { error: Error::WouldBlock, handles: back }) => answer.handles = back,
+                sent => return Poll::Ready(sent),
+            }
+            // After the registration the reply is tried once more.
+            if is_registered {
+                if self.source.reactor.has_ended() {
+                    let handles = std::mem::take(&mut answer.handles);
+                    return Poll::Ready(Err(SendError::new(Error::ReactorEnded, handles)));
+                }
+                self.source.turns.wait();
+                return Poll::Pending;
+            }
+            let id = future.as_deref_mut().map(Waiting::future);
+            self.source.await_room(id, context.waker(), blocked_on::take());
+            is_registered = true;
+        }
+    }
+
     ///
     /// # Cancel safety
     /// Dropping the future loses no request.
@@ -194,18 +273,19 @@ impl Source {
         self.end.as_ref().expect("taken out by value")
     }
 
-    /// Registers the task of `future`, whose request could not be sent. `blocked_on` is the obstacle of its last
-    /// attempt, such as missing room; the task is woken when another attempt may succeed.
-    fn await_room(&self, future: FutureId, waker: &Waker, blocked_on: Option<BlockedOn>) {
+    /// Registers a task whose request or reply could not be sent. `future` is the future that the task polls, if it is
+    /// one of the library. `blocked_on` is the obstacle of its last attempt, such as missing room; the task is woken
+    /// when another attempt may succeed.
+    fn await_room(&self, future: Option<FutureId>, waker: &Waker, blocked_on: Option<BlockedOn>) {
         let mut to_send = unpoisoned(&self.to_send);
-        let replaced = to_send.add(Some(future), waker, blocked_on);
+        let replaced = to_send.add(future, waker, blocked_on);
         self.arm_or_wake(to_send);
         drop(replaced);
         deferred::run();
     }
 
     /// Arms a one-shot event as [`arm`](Self::arm) does. If the call end has ended, no event would come, so the call
-    /// wakes all tasks whose requests wait.
+    /// wakes all tasks whose requests or replies wait.
     fn arm_or_wake(&self, mut to_send: MutexGuard<'_, Wakers<Option<BlockedOn>>>) {
         let woken = (!self.arm(&to_send)).then(|| to_send.take());
         drop(to_send);
@@ -213,9 +293,10 @@ impl Source {
     }
 
     /// Arms a one-shot event for the channel in the wait set: for reading, unless the end receives nothing now, and for
-    /// writing if a message waits to be sent. `to_send` are the tasks whose requests wait. The caller must hold the lock
-    /// of `to_send`; otherwise the calling thread could replace an event just armed by another thread by an event for
-    /// an older state. Returns `false`, and arms nothing, if the call end has ended: such a channel is always ready.
+    /// writing if a message waits to be sent. `to_send` are the tasks in [`Source::to_send`]. The caller must hold the
+    /// lock of `to_send`; otherwise the calling thread could replace an event just armed by another thread by an event
+    /// for an older state. Returns `false`, and arms nothing, if the call end has ended: such a channel is always
+    /// ready.
     fn arm(&self, to_send: &Wakers<Option<BlockedOn>>) -> bool {
         if self.end().has_ended() {
             return false;
