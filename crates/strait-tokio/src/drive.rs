@@ -5,11 +5,11 @@
 //! meanwhile lets other tasks and processes run. The polling costs processor time. If polling did not pay several times
 //! in a row, the task polls only seldom.
 
-use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
 
 use strait::task::{Driver, Reactor};
-use tokio::io::unix::AsyncFd;
+
+use crate::fd::Watched;
 
 /// `IN_VAIN`: after polling in vain this many times in a row, the task polls only once in [`SELDOM`] times.
 const IN_VAIN: u32 = 4;
@@ -21,7 +21,7 @@ const IDLE: Duration = Duration::from_micros(5);
 /// Drives `reactor` whenever its descriptor is readable, to wake tasks for their events. After an event the task polls
 /// for `spin` before the runtime may sleep. The end of the task, even between two steps, drops the driver and so ends
 /// the reactor: tasks of other runtimes that wait for objects of the reactor get an error.
-pub(crate) async fn drive(fd: AsyncFd<OwnedFd>, reactor: Driver, spin: Duration) {
+pub(crate) async fn drive(fd: Watched, reactor: Driver, spin: Duration) {
     let mut in_vain = 0u32;
     loop {
         let Ok(mut readable) = fd.readable().await else { return };

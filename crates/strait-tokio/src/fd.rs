@@ -2,6 +2,7 @@
 
 use std::fmt;
 use std::io;
+use std::ops::Deref;
 use std::os::fd::{AsFd, OwnedFd};
 
 use tokio::io::Interest;
@@ -35,10 +36,39 @@ impl fmt::Display for NoRuntime {
 
 impl std::error::Error for NoRuntime {}
 
+/// A duplicate of a descriptor, which a runtime watches until this value is dropped.
+///
+/// In a child of `fork`, the drop does nothing: the child shares the epoll instance of the runtime with its parent, so
+/// the parent's runtime would no longer watch the descriptor.
+#[derive(Debug)]
+pub(crate) struct Watched {
+    /// The duplicate; `None` only while this value is dropped.
+    fd: Option<AsyncFd<OwnedFd>>,
+    /// The process in which the runtime watches the descriptor.
+    process: u32,
+}
+
+impl Deref for Watched {
+    type Target = AsyncFd<OwnedFd>;
+
+    fn deref(&self) -> &AsyncFd<OwnedFd> {
+        self.fd.as_ref().expect("dropped by value")
+    }
+}
+
+impl Drop for Watched {
+    fn drop(&mut self) {
+        let fd = self.fd.take();
+        if self.process != std::process::id() {
+            std::mem::forget(fd);
+        }
+    }
+}
+
 /// Returns a duplicate of the descriptor of `object`, which the current runtime watches until the duplicate is dropped.
 /// Fails with [`NoRuntime`] if there is no runtime, and panics if the runtime has no I/O.
 #[track_caller]
-pub(crate) fn watch(object: &impl AsFd) -> io::Result<AsyncFd<OwnedFd>> {
+pub(crate) fn watch(object: &impl AsFd) -> io::Result<Watched> {
     if Handle::try_current().is_err() {
         return Err(io::Error::other(NoRuntime { caller: std::panic::Location::caller() }));
     }
@@ -46,5 +76,6 @@ pub(crate) fn watch(object: &impl AsFd) -> io::Result<AsyncFd<OwnedFd>> {
     let fd = object.as_fd().try_clone_to_owned()?;
     // SAFETY: an `OwnedFd` gives the same open descriptor as long as it lives. The `AsyncFd` owns the `OwnedFd`, so the
     // descriptor is not closed while tokio watches it.
-    Ok(unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE)? })
+    let fd = unsafe { AsyncFd::register_with_interest(fd, Interest::READABLE)? };
+    Ok(Watched { fd: Some(fd), process: std::process::id() })
 }

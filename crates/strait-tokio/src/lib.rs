@@ -83,7 +83,10 @@ use tokio::task::JoinHandle;
 #[derive(Debug)]
 pub struct Reactor {
     reactor: strait::task::Reactor,
-    task: JoinHandle<()>,
+    /// The task that drives the reactor; `None` only while this value is dropped.
+    task: Option<JoinHandle<()>>,
+    /// The process in which the reactor was made.
+    process: u32,
 }
 
 impl Reactor {
@@ -120,7 +123,7 @@ impl Reactor {
         let reactor = strait::task::Reactor::new()?;
         let fd = fd::watch(&reactor)?;
         let task = tokio::spawn(drive::drive(fd, reactor.driver(), spin));
-        Ok(Self { reactor, task })
+        Ok(Self { reactor, task: Some(task), process: std::process::id() })
     }
 }
 
@@ -134,7 +137,13 @@ impl Deref for Reactor {
 
 impl Drop for Reactor {
     fn drop(&mut self) {
-        self.task.abort();
+        let Some(task) = self.task.take() else { return };
+        if self.process != std::process::id() {
+            // In a child of `fork`, the task is the parent's, and threads of the parent may have held locks.
+            std::mem::forget(task);
+            return;
+        }
+        task.abort();
         // The runtime drops the task later, or, if nothing runs the runtime, never.
         self.reactor.end();
     }

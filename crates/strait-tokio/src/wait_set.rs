@@ -1,13 +1,11 @@
 //! A wait set for which a task can wait.
 
 use std::io;
-use std::os::fd::OwnedFd;
 
 use strait::Deadline;
 use strait::wait::{Event, WaitSet};
-use tokio::io::unix::AsyncFd;
 
-use crate::fd;
+use crate::fd::{self, Watched};
 
 /// A [`WaitSet`] for tasks: a single task serves many channels by their keys.
 ///
@@ -34,7 +32,7 @@ use crate::fd;
 #[derive(Debug)]
 pub struct AsyncWaitSet {
     set: WaitSet,
-    fd: AsyncFd<OwnedFd>,
+    fd: Watched,
 }
 
 impl AsyncWaitSet {

@@ -5,6 +5,7 @@
 
 mod common;
 
+use std::future::Future as _;
 use std::io::Write as _;
 use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::os::unix::fs::DirBuilderExt as _;
@@ -23,7 +24,7 @@ use strait::meet::Connector;
 use strait::pipe::DataPipe;
 use strait::quota::{Limits, Resource};
 use strait::region::{Region, RegionWriter};
-use strait::task::{AsyncCallEnd, Reactor};
+use strait::task::{AsyncCallEnd, AsyncChannel, Reactor};
 use strait::wait::{Event, Fd, Interest, Mode, WaitSet};
 use strait::{Channel, CommandExt, Deadline, Error, Listener, Message, Outgoing};
 
@@ -37,6 +38,7 @@ fn child() {
         ("listens for its parent", listens_for_its_parent),
         ("has children of its own", has_children_of_its_own),
         ("is forked at any time", is_forked_at_any_time),
+        ("is forked while tasks wait", is_forked_while_tasks_wait),
         ("keeps limits", keeps_limits),
         ("leaves nothing to programs", leaves_nothing_to_programs),
         ("seals what its child does not have", seals_what_its_child_does_not_have),
@@ -472,6 +474,70 @@ fn is_forked_at_any_time(_: &str) {
     std::fs::remove_dir(&directory).unwrap();
 }
 
+/// Forks the process while threads drive a reactor and change its members, so that any lock of the reactor and of its
+/// members may be held at the moment of the fork. Each child drops the objects of tasks: futures, members, a driver.
+fn is_forked_while_tasks_wait(_: &str) {
+    let over = AtomicBool::new(false);
+    let reactor = Reactor::new().unwrap();
+    let busy = |work: &(dyn Fn() + Sync)| {
+        while !over.load(Ordering::Relaxed) {
+            work();
+        }
+    };
+    let calls = || {
+        let (a, b) = Channel::pair().unwrap();
+        (CallEnd::over(a), AsyncCallEnd::new(CallEnd::over(b), &reactor).unwrap())
+    };
+    let (client, served) = calls();
+    let drive = || assert!(reactor.turn().is_ok());
+    let churn = || {
+        let (a, b) = Channel::pair().unwrap();
+        let b = AsyncChannel::new(b, &reactor).unwrap();
+        assert!(b.poll_recv(&mut Context::from_waker(Waker::noop())).is_pending());
+        drop((a, b));
+    };
+    let ask = || {
+        client.begin_call(b"a request", DEADLINE).unwrap().cancel();
+        let _ = served.poll_next_request(&mut Context::from_waker(Waker::noop()));
+    };
+    std::thread::scope(|scope| {
+        let works: [&(dyn Fn() + Sync); 4] = [&drive, &churn, &churn, &ask];
+        for work in works {
+            scope.spawn(|| busy(work));
+        }
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            for _ in 0..100 {
+                let (_far, near) = Channel::pair().unwrap();
+                let channel = AsyncChannel::new(near, &reactor).unwrap();
+                let (_client, end) = calls();
+                let driver = Reactor::new().unwrap().driver();
+                let mut context = Context::from_waker(Waker::noop());
+                let mut receives = Box::pin(async move { channel.recv().await });
+                let mut serves = Box::pin(served.next_request());
+                assert!(receives.as_mut().poll(&mut context).is_pending());
+                let _ = serves.as_mut().poll(&mut context);
+                Child::fork(|| {
+                    drop(receives);
+                    drop(serves);
+                    // The reactor of the other threads, and another one.
+                    drop(reactor.driver());
+                    drop(driver);
+                    assert_eq!(reactor.rest(), Err(Error::Forked));
+                    // A thread of the parent may handle an event of these ends: the child then panics, and does not
+                    // wait.
+                    panics_quietly(|| drop(end.into_inner()));
+                    // SAFETY: the child ends without using `served` again, and has no thread that does.
+                    let served = unsafe { std::ptr::read(&served) };
+                    panics_quietly(|| drop(served.into_inner()));
+                })
+                .finish();
+            }
+        }));
+        over.store(true, Ordering::Relaxed);
+        outcome.unwrap_or_else(|panic| std::panic::resume_unwind(panic));
+    });
+}
+
 /// Shows that limits set by the program hold in children, and that the callback for bad peers is not called there.
 fn keeps_limits(_: &str) {
     let _linked = linked();
@@ -522,6 +588,11 @@ fn children_of_children_have_nothing_of_any_of_them() {
 #[test]
 fn a_process_can_be_forked_whatever_its_threads_do() {
     alone("is forked at any time", "");
+}
+
+#[test]
+fn a_child_drops_the_objects_of_tasks_whatever_the_threads_of_its_parent_do() {
+    alone("is forked while tasks wait", "");
 }
 
 #[test]

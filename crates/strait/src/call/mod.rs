@@ -627,8 +627,11 @@ impl CallEnd {
     }
 
     /// Sets the waker that is woken when the end has to send a cancellation, or an answer without a payload, for which
-    /// there was no room.
+    /// there was no room. Does nothing in a child of `fork`.
     pub(crate) fn set_reactor_waker(&self, waker: Option<Waker>) {
+        if self.shared.is_elsewhere() {
+            return;
+        }
         self.shared.routes().reactor_waker = waker;
     }
 

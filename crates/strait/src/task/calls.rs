@@ -74,8 +74,9 @@ impl AsyncCallEnd {
     /// Takes the call end out of the reactor, and returns it. Tasks that wait for the end are not woken. Calls in
     /// flight go on: their [`PendingCall`](crate::call::PendingCall)s get the replies.
     pub fn into_inner(self) -> CallEnd {
-        self.source.reactor.leave(self.source.key);
-        let mut source = Reactor::sole(self.source);
+        let reactor = self.source.reactor.clone();
+        reactor.leave(self.source.key);
+        let mut source = reactor.sole(self.source);
         let end = source.end.take().expect("taken out once");
         end.set_reactor_waker(None);
         let _ = source.reactor.set().remove(end.channel());
@@ -94,9 +95,9 @@ impl AsyncCallEnd {
         let Outgoing { parts, mut handles } = request.into();
         let mut waiting = Waiting { source: &self.source, future: None };
         let pending = poll_fn(|context| {
+            ready!(self.source.turns.poll_turn(context));
             // Whether the task is registered for a wake-up when there is a slot for a call, or room for the request.
             // After each registration the request is tried once more.
-            ready!(self.source.turns.poll_turn(context));
             let (mut awaits_slot, mut awaits_room) = (false, false);
             loop {
                 let request = Outgoing { parts, handles: std::mem::take(&mut handles) };
@@ -133,7 +134,6 @@ impl AsyncCallEnd {
         pending.await
     }
 
-    /// Waits for the next request of the other end, and returns it.
     /// Sends `answer` as the reply to the request of `replier`, a request of this end; waits for room. For a deadline,
     /// use the runtime's timeout. After an error, `reply` can be called again.
     ///
@@ -213,6 +213,7 @@ impl AsyncCallEnd {
         }
     }
 
+    /// Waits for the next request of the other end, and returns it.
     ///
     /// # Cancel safety
     /// Dropping the future loses no request.
@@ -260,7 +261,10 @@ impl Waiting<'_> {
 
 impl Drop for Waiting<'_> {
     fn drop(&mut self) {
-        if let Some(future) = self.future {
+        // In a child of `fork`, a thread of the parent may have held the locks.
+        if let Some(future) = self.future
+            && !self.source.reactor.is_elsewhere()
+        {
             self.source.end().forget_task(future);
             let forgotten = unpoisoned(&self.source.to_send).remove(future);
             drop(forgotten);

@@ -186,6 +186,9 @@ impl Reactor {
         let mut events = std::mem::take(&mut *unpoisoned(&self.shared.spare));
         let found = find(self.set(), &mut events);
         let count = events.len();
+        if self.is_elsewhere() {
+            return Err(Error::Forked);
+        }
         self.deliver(&mut events);
         *unpoisoned(&self.shared.spare) = events;
         found.map(|()| count)
@@ -209,7 +212,8 @@ impl Reactor {
 
     /// Ends the reactor: wakes all tasks that wait for its objects. From now on a task that would have to wait for one
     /// of the objects gets [`Error::ReactorEnded`] instead. Sending, receiving, reading and writing without a wait
-    /// still work, and every object can be taken out of the reactor. The end cannot be undone.
+    /// still work, and every object can be taken out of the reactor. The end cannot be undone. In a child of `fork`,
+    /// wakes no task.
     ///
     /// Code that drives a reactor should do so through a [`Driver`], which ends the reactor when it is dropped.
     pub fn end(&self) {
@@ -217,6 +221,9 @@ impl Reactor {
         let sources: Vec<_> = unpoisoned(&self.shared.sources).by_key.values().filter_map(Weak::upgrade).collect();
         sources.into_iter().for_each(|source| source.on_end());
     }
+        if self.is_elsewhere() {
+            return;
+        }
 
     /// Returns whether the reactor has [ended](Self::end).
     pub fn has_ended(&self) -> bool {
@@ -234,13 +241,23 @@ impl Reactor {
     fn set(&self) -> &WaitSet {
         &self.shared.set
     }
+    /// Returns whether this process is a child of `fork`, and the reactor is its parent's. Then threads of the parent
+    /// may have held locks of the reactor, and references to its members, at the fork.
+    fn is_elsewhere(&self) -> bool {
+        self.shared.set.is_elsewhere()
+    }
+
 
     /// Registers a new member: chooses the member's key in the wait set, makes the member by calling `make` with the
-    /// key, and returns the member. Events with the key go to the member as long as the member exists.
+    /// key, and returns the member. Events with the key go to the member as long as the member exists. In a child of
+    /// `fork`, only makes the member.
     fn enter<T: OnEvent + 'static>(&self, make: impl FnOnce(u64) -> T) -> Arc<T> {
         let mut sources = unpoisoned(&self.shared.sources);
         let key = sources.next;
         sources.next += 1;
+        if self.is_elsewhere() {
+            return Arc::new(make(0));
+        }
         let source = Arc::new(make(key));
         let sink: Weak<T> = Arc::downgrade(&source);
         sources.by_key.insert(key, sink);
@@ -249,7 +266,11 @@ impl Reactor {
     }
 
     /// Returns `member` once no other thread handles an event of it any more. The member must have left the reactor.
-    fn sole<T>(mut member: Arc<T>) -> T {
+    ///
+    /// # Panics
+    /// In a child of `fork`, if a thread of the parent handled an event of the member at the fork: in the child, that
+    /// thread never returns.
+    fn sole<T>(&self, mut member: Arc<T>) -> T {
         loop {
             // A call of [`Reactor::turn`] in another thread may be handling an event of the object right now.
             match Arc::try_unwrap(member) {
@@ -259,11 +280,16 @@ impl Reactor {
             std::thread::yield_now();
         }
     }
+            assert!(!self.is_elsewhere(), "{}", Error::Forked);
 
     fn leave(&self, key: u64) {
         let left = unpoisoned(&self.shared.sources).by_key.remove(&key);
         drop(left);
+    /// Removes the member with this key. Does nothing in a child of `fork`.
     }
+        if self.is_elsewhere() {
+            return;
+        }
 }
 
 impl AsFd for Reactor {

@@ -13,8 +13,8 @@ use crate::wait_set::source::{EndParts, EndSource};
 use crate::wait_set::{Event, Interest};
 use crate::wakers::{FutureId, Wakers};
 
-/// The greatest number of attempts to send or receive on one channel or data-pipe end in a row, by all tasks and
-/// without a wait. After so many attempts, a task lets other tasks of its runtime run.
+/// The greatest number of attempts to send or receive on one object in a row, by all tasks and without a wait. After so
+/// many attempts, a task lets other tasks of its runtime run.
 const MAX_CONSECUTIVE: u32 = 128;
 
 /// Counts the attempts of all tasks to use one object without a wait.
@@ -103,7 +103,8 @@ impl<T: Object> Source<T> {
     /// thread handles an event of the object.
     pub(super) fn into_object(self: Arc<Self>) -> T {
         self.reactor.leave(self.key);
-        let mut source = Reactor::sole(self);
+        let reactor = self.reactor.clone();
+        let mut source = reactor.sole(self);
         let object = source.object.take().expect("taken out once");
         let _ = source.reactor.set().remove(&object);
         object

@@ -397,6 +397,11 @@ impl WaitSet {
         found
     }
 
+    /// Returns whether this process is a child of `fork`, and the wait set is its parent's.
+    pub(crate) fn is_elsewhere(&self) -> bool {
+        self.shared.born.is_elsewhere()
+    }
+
     /// Polls the wait set for a driver: fills `events` like [`WaitSet::wait`], without waiting. The driver calls `look`
     /// again and again without being woken, until [`WaitSet::park`] returns no event. As a rule the call makes no
     /// system call.
