@@ -29,7 +29,8 @@
 //! # }
 //! ```
 //!
-//! All futures are cancel-safe, as documented for each, so a `select!` can contain them.
+//! A `select!` can contain the futures: a future that is dropped has lost nothing, as documented for each. The
+//! exception is [`AsyncProducer::write_all`], which may have written a part of the bytes.
 
 mod connect;
 mod drive;

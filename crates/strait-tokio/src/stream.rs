@@ -54,11 +54,14 @@ const OPENING: &[u8] = b"strait stream 1";
 ///
 /// # Errors
 /// Reads and writes return the errors of [`PipeReader`] and [`PipeWriter`]. On a stream that was
-/// [accepted](Self::accept), the first of them waits until the peer has opened the stream. It fails with the errors of
-/// [`AsyncChannel::recv`], with [`io::ErrorKind::BrokenPipe`] if the peer closes the connection instead. It fails with
-/// [`io::ErrorKind::InvalidData`] if the peer's first message opens no stream, and with the error of
-/// [`strait::Message::take_handles`] if the data pipes were lost; all later reads and writes then fail with
-/// [`io::ErrorKind::NotConnected`].
+/// [accepted](Self::accept), the first of them waits until the peer has opened the stream: for ever if the peer never
+/// does, so set a timeout. It fails with the errors of [`AsyncChannel::recv`], with [`io::ErrorKind::BrokenPipe`] if
+/// the peer closes the connection instead. It fails with [`io::ErrorKind::InvalidData`] if the peer's first message
+/// opens no stream, and with the error of [`strait::Message::take_handles`] if the data pipes were lost; all later
+/// reads and writes then fail with [`io::ErrorKind::NotConnected`].
+///
+/// [`AsyncWrite::poll_shutdown`] does not wait for the peer: if the peer has not opened the stream, the direction to
+/// the peer ends with the first read.
 ///
 /// # Cost
 /// Memory for the buffers of two data pipes ([`PipeOptions::capacity`], 256 KiB each if not set).
@@ -68,6 +71,8 @@ pub struct Stream {
     peer: Option<Peer>,
     /// The abort reason of the writing end, for a stream that is not open yet.
     aborts_with: Option<u32>,
+    /// Whether the stream was shut down before it was open: the direction to the peer ends when the stream opens.
+    was_shut_down: bool,
 }
 
 #[derive(Debug)]
@@ -117,7 +122,7 @@ impl Stream {
             return Err(io::Error::new(io::ErrorKind::InvalidInput, "the element of a stream's data pipes is 1 byte"));
         }
         let state = State::new(theirs, ours, reactor)?;
-        let stream = Self { state, peer: channel.peer()?, aborts_with: None };
+        let stream = Self { state, peer: channel.peer()?, aborts_with: None, was_shut_down: false };
         let channel = AsyncChannel::new(channel, reactor)?;
         channel.send(Outgoing::new(OPENING).handle(to_read).handle(to_write)).await.map_err(Error::from)?;
         Ok(stream)
@@ -132,7 +137,7 @@ impl Stream {
     pub fn accept(channel: Channel, reactor: &Reactor) -> io::Result<Self> {
         let peer = channel.peer()?;
         let state = State::Opening(AsyncChannel::new(channel, reactor)?, Vec::new());
-        Ok(Self { state, peer, aborts_with: None })
+        Ok(Self { state, peer, aborts_with: None, was_shut_down: false })
     }
 
     /// Returns the identity of the peer, as reported by the kernel. On a stream [opened](Self::open) by this process:
@@ -180,6 +185,9 @@ impl Stream {
                 let channel = channel.into_inner();
                 // The peer may have opened the stream already.
                 if let Ok((reads, writes)) = channel.try_recv().map_err(Into::into).and_then(|mut m| pipes_of(&mut m)) {
+                    if self.was_shut_down {
+                        let _ = writes.finish(Deadline::NOW);
+                    }
                     writes.abort(reason);
                     reads.abort(reason);
                 }
@@ -234,6 +242,9 @@ impl Stream {
         let (reads, writes) = pipes_of(&mut message)?;
         if let Some(reason) = self.aborts_with {
             writes.set_abort_reason(reason);
+        }
+        if self.was_shut_down {
+            writes.finish(Deadline::NOW)?;
         }
         self.state = State::new(reads, writes, reactor)?;
         Ok(())
@@ -298,7 +309,13 @@ impl AsyncWrite for Stream {
     }
 
     fn poll_shutdown(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<io::Result<()>> {
-        let (_, writer) = ready!(self.poll_open(context))?;
-        Pin::new(writer).poll_shutdown(context)
+        match self.poll_open(context) {
+            Poll::Ready(opened) => Pin::new(opened?.1).poll_shutdown(context),
+            // Nothing was written. A peer that never opens the stream must not hold up the end of the task.
+            Poll::Pending => {
+                self.was_shut_down = true;
+                Poll::Ready(Ok(()))
+            }
+        }
     }
 }

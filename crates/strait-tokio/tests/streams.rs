@@ -225,6 +225,28 @@ async fn an_accepted_stream_is_aborted_before_its_first_read() {
     assert_eq!((one.recv().unwrap_err(), one.close_reason()), (Error::PeerClosed, Some(19)));
 }
 
+/// Shows that an accepted stream that the peer has not opened is shut down at once; that the direction to the peer has
+/// ended when the peer opens the stream; and that the other direction still works.
+#[tokio::test]
+async fn an_accepted_stream_is_shut_down_before_the_peer_opens_it() {
+    let reactor = Reactor::new().unwrap();
+    let (one, other) = Channel::pair().unwrap();
+    let mut accepted = Stream::accept(other, &reactor).unwrap();
+    timeout(DEADLINE, accepted.shutdown()).await.expect("in time").unwrap();
+    let mut opened = Stream::open(one, &PipeOptions::new(), &reactor).await.unwrap();
+    opened.write_u8(7).await.unwrap();
+    assert_eq!(timeout(DEADLINE, accepted.read_u8()).await.expect("in time").unwrap(), 7);
+    assert_eq!(timeout(DEADLINE, opened.read(&mut [0])).await.expect("in time").unwrap(), 0);
+
+    // A direction that was shut down is complete, also if the stream is aborted before its first read.
+    let (one, other) = Channel::pair().unwrap();
+    let mut accepted = Stream::accept(other, &reactor).unwrap();
+    timeout(DEADLINE, accepted.shutdown()).await.expect("in time").unwrap();
+    let mut opened = Stream::open(one, &PipeOptions::new(), &reactor).await.unwrap();
+    accepted.abort(17);
+    assert_eq!(timeout(DEADLINE, opened.read(&mut [0])).await.expect("in time").unwrap(), 0);
+}
+
 #[tokio::test]
 async fn a_writer_waits_for_a_reader_that_is_slower() {
     let reactor = Reactor::new().unwrap();
