@@ -148,6 +148,9 @@ impl Reactor {
     /// when the reactor's descriptor is readable, until it returns 0. Does not block. The wakers of the tasks are
     /// called without a lock held.
     ///
+    /// A peer that sends without end can give every call something to do. A task that drives the reactor therefore lets
+    /// other tasks run between two calls.
+    ///
     /// # Errors
     /// As [`WaitSet::wait`].
     pub fn turn(&self) -> Result<usize, Error> {
@@ -183,12 +186,12 @@ impl Reactor {
     }
 
     fn run_once(&self, find: impl FnOnce(&WaitSet, &mut Vec<Event>) -> Result<(), Error>) -> Result<usize, Error> {
-        let mut events = std::mem::take(&mut *unpoisoned(&self.shared.spare));
-        let found = find(self.set(), &mut events);
-        let count = events.len();
         if self.is_elsewhere() {
             return Err(Error::Forked);
         }
+        let mut events = std::mem::take(&mut *unpoisoned(&self.shared.spare));
+        let found = find(self.set(), &mut events);
+        let count = events.len();
         self.deliver(&mut events);
         *unpoisoned(&self.shared.spare) = events;
         found.map(|()| count)
@@ -218,12 +221,12 @@ impl Reactor {
     /// Code that drives a reactor should do so through a [`Driver`], which ends the reactor when it is dropped.
     pub fn end(&self) {
         self.shared.ended.store(true, Ordering::SeqCst);
-        let sources: Vec<_> = unpoisoned(&self.shared.sources).by_key.values().filter_map(Weak::upgrade).collect();
-        sources.into_iter().for_each(|source| source.on_end());
-    }
         if self.is_elsewhere() {
             return;
         }
+        let sources: Vec<_> = unpoisoned(&self.shared.sources).by_key.values().filter_map(Weak::upgrade).collect();
+        sources.into_iter().for_each(|source| source.on_end());
+    }
 
     /// Returns whether the reactor has [ended](Self::end).
     pub fn has_ended(&self) -> bool {
@@ -238,26 +241,26 @@ impl Reactor {
         Driver::new(self.clone())
     }
 
-    fn set(&self) -> &WaitSet {
-        &self.shared.set
-    }
     /// Returns whether this process is a child of `fork`, and the reactor is its parent's. Then threads of the parent
     /// may have held locks of the reactor, and references to its members, at the fork.
     fn is_elsewhere(&self) -> bool {
         self.shared.set.is_elsewhere()
     }
 
+    fn set(&self) -> &WaitSet {
+        &self.shared.set
+    }
 
     /// Registers a new member: chooses the member's key in the wait set, makes the member by calling `make` with the
     /// key, and returns the member. Events with the key go to the member as long as the member exists. In a child of
     /// `fork`, only makes the member.
     fn enter<T: OnEvent + 'static>(&self, make: impl FnOnce(u64) -> T) -> Arc<T> {
-        let mut sources = unpoisoned(&self.shared.sources);
-        let key = sources.next;
-        sources.next += 1;
         if self.is_elsewhere() {
             return Arc::new(make(0));
         }
+        let mut sources = unpoisoned(&self.shared.sources);
+        let key = sources.next;
+        sources.next += 1;
         let source = Arc::new(make(key));
         let sink: Weak<T> = Arc::downgrade(&source);
         sources.by_key.insert(key, sink);
@@ -277,19 +280,19 @@ impl Reactor {
                 Ok(member) => return member,
                 Err(shared) => member = shared,
             }
+            assert!(!self.is_elsewhere(), "{}", Error::Forked);
             std::thread::yield_now();
         }
     }
-            assert!(!self.is_elsewhere(), "{}", Error::Forked);
 
-    fn leave(&self, key: u64) {
-        let left = unpoisoned(&self.shared.sources).by_key.remove(&key);
-        drop(left);
     /// Removes the member with this key. Does nothing in a child of `fork`.
-    }
+    fn leave(&self, key: u64) {
         if self.is_elsewhere() {
             return;
         }
+        let left = unpoisoned(&self.shared.sources).by_key.remove(&key);
+        drop(left);
+    }
 }
 
 impl AsFd for Reactor {
