@@ -33,11 +33,13 @@ pub enum Error {
     /// The other end of the channel was closed, or its process has ended. A receiving call fails with this error only
     /// after all messages from the other end were received.
     PeerClosed,
-    /// The message has more bytes than this end may send in one message. Nothing was sent.
+    /// The message has more bytes than this end may send in one message. Nothing was sent. Also returned if the channel
+    /// ends in the message have so many unreceived messages that their description exceeds 1 GiB.
     MessageTooLarge {
-        /// The number of bytes in the message.
+        /// The number of bytes in the message, or in the description of its ends so far.
         len: usize,
-        /// The most bytes that one message may have: [`Options::max_message`](crate::Options::max_message).
+        /// The most bytes that one message may have: [`Options::max_message`](crate::Options::max_message). For the
+        /// description of ends, 1 GiB.
         limit: usize,
     },
     /// The message has more handles than this end may send in one message. Nothing was sent.
@@ -309,6 +311,11 @@ impl fmt::Display for Error {
                 f,
                 "peer closed: the peer has closed its end or refused the connection, or its process has ended; close \
                  this end, and connect again if the peer still runs"
+            ),
+            Self::MessageTooLarge { len, limit } if limit > LONGEST => write!(
+                f,
+                "description of the handles of {len} bytes or more, with the unreceived messages of the channel ends, \
+                 is over the limit of {limit}: receive some of these messages first, or send fewer ends"
             ),
             Self::MessageTooLarge { len, limit } if len > LONGEST => write!(
                 f,

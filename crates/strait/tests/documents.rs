@@ -41,6 +41,7 @@ fn every_error_is_explained_by_its_text() {
         Error::PeerClosed,
         Error::MessageTooLarge { len: 10, limit: 5 },
         Error::MessageTooLarge { len: MAX_MESSAGE + 1, limit: 5 },
+        Error::MessageTooLarge { len: (1 << 30) + 1, limit: 1 << 30 },
         Error::TooManyHandles { count: 65, limit: 64 },
         Error::BufferTooSmall { needed: 100 },
         Error::BadHandle,

@@ -19,4 +19,5 @@ mod regions;
 mod sandbox;
 mod sockets;
 mod standstill;
+mod tables;
 mod waiting;

@@ -19,9 +19,9 @@ const MAX_DESCRIPTORS: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 /// The most pieces of memory from a peer in the inbox of one link. A peer that sends more is a bad peer.
 const MAX_MEMORIES: usize = 2 * crate::quota::LINK_HANDLES_IN_FLIGHT;
 
-/// The size in bytes of the longest handle table (the description of a message's handles) mapped by this process. No
-/// process has enough handles for a longer table.
-const LONGEST_TABLE: usize = 1 << 40;
+/// The size in bytes of the longest handle table (the description of a message's handles) that a process sends, and of
+/// the longest prepended backlog. Such a table contains the unreceived messages of the ends in the message.
+pub(crate) const LONGEST_TABLE: usize = 1 << 30;
 
 /// The descriptors of one unreceived message in the inbox. Dropping this value closes the descriptors.
 #[derive(Debug, Default)]

@@ -38,7 +38,7 @@ pub(crate) use handshake::ANONYMOUS;
 use handshake::PeerState;
 use in_flight::LinkInFlight;
 pub(crate) use in_flight::{Amount, InFlight, Until};
-pub(crate) use inbox::{MemoryKey, OpenPacket, ReceivedHandles};
+pub(crate) use inbox::{LONGEST_TABLE, MemoryKey, OpenPacket, ReceivedHandles};
 pub(crate) use io::{Attachments, Io};
 use io::{Local, Socket};
 use liveness::Life;

@@ -36,8 +36,8 @@ use crate::os::fork::Born;
 use crate::os::memory;
 use crate::quota::{Amounts, Charge, Ledger, OverLimit, Resource};
 
-/// The most bytes of immutable memory that are mapped over a limit of the peer. Such memory is a handle table, which
-/// this process copies into private memory.
+/// The most bytes of immutable memory that are mapped over a limit of the peer. Such memory is a handle table, mapped
+/// until the ends in the table are closed.
 const MOST_OVER_LIMIT: usize = 4 << 20;
 
 /// A mapping of memory that other processes may have mapped too. Dropping the last reference removes the mapping from

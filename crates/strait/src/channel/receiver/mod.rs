@@ -20,6 +20,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use super::End;
+use super::transfer::close::LONGEST_AT_ONCE;
 use crate::channel::origin::Origin;
 use crate::error::Error;
 use crate::lane::Lane;
@@ -36,7 +37,7 @@ use queued::Lookahead;
 #[derive(Debug)]
 pub(super) struct Rx {
     /// Whether the next message comes straight from the ring, on the fast path. If so, the lane is open, the other
-    /// end is not in transit, there is no backlog, and the channel has not ended.
+    /// end is not in transit, there is no backlog and no handle table, and the channel has not ended.
     pub(super) open: bool,
     /// The origin of the messages in the ring: the link over which they are received.
     pub(super) origin: Origin,
@@ -64,8 +65,14 @@ pub(super) struct RxCold {
     backlog: VecDeque<BacklogMessage>,
     /// Number of handle tables received without a message between them; a table in separate memory counts as several.
     pub(super) tables: usize,
-    /// The handle table of the next message, if the message has one and the table was read already.
-    pub(super) table: Option<Vec<u8>>,
+    /// The handle table in the last record before the next message, if that record was a table.
+    pub(super) table: Option<HandleTable>,
+    /// The work done with handle tables since the last [`Rx::take_table_work`], counted in records.
+    table_work: usize,
+    /// Whether all handle tables are read while this end is being closed, however long: in the deferred close.
+    reads_long_tables: bool,
+    /// Whether a handle table was not read since the last [`Rx::was_table_too_long`], because of its length.
+    table_too_long: bool,
     /// The error with which the receiving direction has ended; `None` before the end.
     ended: Option<Error>,
     /// The survey (count) of queued messages, with its position; `None` before a call asked for the status.
@@ -81,6 +88,24 @@ pub(super) struct RxCold {
     /// The pending move of this end, if any. Set from the time when a mark leads the other end to the fresh lane until
     /// this end has taken out all earlier messages of the other end.
     pending_move: Option<PendingMove>,
+}
+
+/// A received handle table, or a prepended backlog.
+#[derive(Debug)]
+pub(super) enum HandleTable {
+    /// A copy of a table that was in its record: at most `LONGEST_INLINE` bytes.
+    Copied(Vec<u8>),
+    /// A table in sealed memory, which no process can change. The mapping holds the charge against the peer.
+    Sealed(Arc<Mapping>),
+}
+
+impl HandleTable {
+    pub(super) fn bytes(&self) -> &[u8] {
+        match self {
+            Self::Copied(bytes) => bytes,
+            Self::Sealed(mapping) => mapping.immutable_bytes(mapping.len()),
+        }
+    }
 }
 
 /// An unfinished move, known to the other end by a mark: the moving end still takes messages out of its old ring.
@@ -148,7 +173,8 @@ impl Rx {
 
     /// Computes anew whether the next message can be taken straight from the ring, on the fast path (the field `open`).
     pub(super) fn reopen(&mut self) {
-        let slowly = self.cold.as_ref().is_some_and(|cold| cold.slowly || cold.pending_move.is_some());
+        let is_slow = |cold: &RxCold| cold.slowly || cold.pending_move.is_some() || cold.table.is_some();
+        let slowly = self.cold.as_deref().is_some_and(is_slow);
         self.open = self.is_at_ring() && !slowly && !self.lane.is_pending();
         self.origin = Origin::of(self.lane.link());
     }
@@ -158,6 +184,53 @@ impl Rx {
     pub(super) fn is_at_ring(&self) -> bool {
         let backlog = self.cold.as_ref().is_some_and(|cold| !cold.backlog.is_empty());
         self.consumer.is_some() && !self.over && !backlog
+    }
+
+    /// Stores the handle table that was taken off the ring, for the next message.
+    pub(super) fn set_table(&mut self, table: HandleTable) {
+        self.cold().table = Some(table);
+        self.open = false;
+    }
+
+    /// Drops the handle table of the next message, if there is one: the next message has no table, or was taken.
+    pub(super) fn drop_table(&mut self) {
+        if self.cold.as_mut().is_some_and(|cold| cold.table.take().is_some()) {
+            self.reopen();
+        }
+    }
+
+    /// Counts work with handle tables, in records, for [`Rx::take_table_work`].
+    pub(super) fn count_table_work(&mut self, records: usize) {
+        let cold = self.cold();
+        cold.table_work = cold.table_work.saturating_add(records);
+    }
+
+    /// Lets the calls that close this end read handle tables of any length.
+    pub(super) fn read_long_tables(&mut self) {
+        self.cold().reads_long_tables = true;
+    }
+
+    /// Checks that a handle table of `len` bytes is to be read.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if this end is being closed, and the table is too long for the call that drops the end.
+    fn check_table(&mut self, len: usize) -> Result<(), Error> {
+        if len > LONGEST_AT_ONCE && self.lane.is_closing() && !self.cold().reads_long_tables {
+            self.cold().table_too_long = true;
+            return Err(Error::WouldBlock);
+        }
+        Ok(())
+    }
+
+    /// Returns whether a call has found a handle table that is too long to be read, since the last call of this
+    /// function.
+    pub(super) fn was_table_too_long(&mut self) -> bool {
+        self.cold.as_mut().is_some_and(|cold| std::mem::take(&mut cold.table_too_long))
+    }
+
+    /// Returns the work done with handle tables since the last call, counted in records.
+    pub(super) fn take_table_work(&mut self) -> usize {
+        self.cold.as_mut().map_or(0, |cold| std::mem::take(&mut cold.table_work))
     }
 
     /// Returns the origin of the messages in the ring: the link over which they are received.

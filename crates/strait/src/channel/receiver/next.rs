@@ -4,8 +4,10 @@
 use std::mem::MaybeUninit;
 use std::sync::Arc;
 
-use super::Rx;
+use super::{HandleTable, Rx};
 use crate::channel::End;
+use crate::channel::transfer::close::CLOSE_THING;
+use crate::channel::transfer::table::LONGEST_INLINE;
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::lane::mailbox::mailbox;
@@ -136,6 +138,10 @@ impl End {
             match front {
                 Ok(NextRecord::Record(record)) if record.header.kind().is_message() => {
                     if !rx.open {
+                        if !record.header.has_table() {
+                            // A table describes the message directly behind it, or none.
+                            rx.drop_table();
+                        }
                         // The writer of this message owns the other end now, so the transfer of the other end is
                         // complete.
                         rx.reopen();
@@ -192,6 +198,9 @@ impl End {
     /// kind, which makes the peer a bad peer.
     #[cold]
     pub(in crate::channel) fn follow(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
+        if !matches!(record.header.kind(), RecordKind::Table | RecordKind::Next) {
+            rx.drop_table();
+        }
         match record.header.kind() {
             RecordKind::Closed => {
                 self.note_close_reason(rx, record);
@@ -282,8 +291,7 @@ impl End {
 
     /// Takes the handle table in `record` off the ring, and stores it for the next message.
     pub(super) fn take_table(&self, rx: &mut Rx, record: Record) -> Result<(), Error> {
-        // A message follows its table. If the message could not be sent, a later attempt repeats both table and
-        // message. The limit keeps a long sequence of tables from holding up a call.
+        // A table without its message is void. The limit keeps a long sequence of such tables from holding up a call.
         let cold = rx.cold();
         let cost = 1 + usize::from(record.header.handles() > 0) * LONG_TABLE;
         cold.tables = if cold.table.is_some() { cold.tables + cost } else { cost };
@@ -292,37 +300,33 @@ impl End {
         }
         let message = rx.number();
         let table = self.read_table(rx, record, 0, message)?;
-        let cold = rx.cold();
-        cold.fetched = None;
-        cold.table = Some(table);
+        rx.cold().fetched = None;
+        rx.set_table(table);
         rx.consumer().advance(record);
         Ok(())
     }
 
-    /// Returns the bytes of a handle table: the bytes of `record` from byte `offset` on, or, if the table was sent in
-    /// separate memory, the content of that memory. `message` is the number under which the memory was sent.
-    fn read_table(&self, rx: &mut Rx, record: Record, offset: usize, message: u64) -> Result<Vec<u8>, Error> {
-        if record.header.handles() == 0 {
-            let len = record.header.len() - offset;
-            let mut table = Vec::new();
-            if table.try_reserve_exact(len).is_err() {
-                return Err(Error::NoMemory { call: "memory for a table of handles" });
-            }
-            rx.consumer().read(record, offset, &mut table.spare_capacity_mut()[..len]);
-            // SAFETY: `len` bytes were reserved and have been written just now.
-            unsafe { table.set_len(len) };
-            Ok(table)
-        } else {
-            // A table too long for a ring comes in its own sealed memory.
-            let key = MemoryKey::Table(rx.lane.token_in(), message);
-            let mapping = self.fetch_memory(rx, key)?;
-            let mut table = Vec::new();
-            if table.try_reserve_exact(mapping.len()).is_err() {
-                return Err(Error::NoMemory { call: "memory for a table of handles" });
-            }
-            table.extend_from_slice(mapping.immutable_bytes(mapping.len()));
-            Ok(table)
+    /// Returns a handle table: a copy of the bytes of `record` from byte `offset` on, or, if the table was sent in
+    /// separate memory, that memory. `message` is the number under which the memory was sent.
+    fn read_table(&self, rx: &mut Rx, record: Record, offset: usize, message: u64) -> Result<HandleTable, Error> {
+        if record.header.handles() > 0 {
+            let memory = self.fetch_memory(rx, MemoryKey::Table(rx.lane.token_in(), message))?;
+            rx.count_table_work(CLOSE_THING);
+            return Ok(HandleTable::Sealed(memory));
         }
+        let len = record.header.len() - offset;
+        if len > LONGEST_INLINE {
+            return Err(rx.end_with(Error::BadPeer("a handle table that is too long for its record")));
+        }
+        let mut table = Vec::new();
+        if table.try_reserve_exact(len).is_err() {
+            return Err(Error::NoMemory { call: "memory for a table of handles" });
+        }
+        rx.consumer().read(record, offset, &mut table.spare_capacity_mut()[..len]);
+        // SAFETY: `len` bytes were reserved and have been written just now.
+        unsafe { table.set_len(len) };
+        rx.count_table_work(1);
+        Ok(HandleTable::Copied(table))
     }
 
     /// Takes a prepended backlog off the ring, and appends its messages to the backlog of this end, to be received
@@ -339,7 +343,9 @@ impl End {
             self.prepended_local(token, number)
         } else {
             let table = self.read_table(rx, record, NUMBER, number)?;
-            self.receive_prepended(rx, token, number, &table)
+            rx.count_table_work(CLOSE_THING);
+            let checked = rx.check_table(table.bytes().len());
+            checked.and_then(|()| self.receive_prepended(rx, token, number, table.bytes()))
         };
         let prepended = prepended.map_err(|error| passing_or_end(rx, error))?;
         rx.cold().fetched = None;

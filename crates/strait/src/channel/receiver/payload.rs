@@ -187,23 +187,28 @@ impl End {
         rx: &mut Rx,
         record: Record,
     ) -> Result<(ReceivedExtras, Option<Charge>), Error> {
-        if record.header.handles() == 0 { Ok(Default::default()) } else { self.fetch_handles(rx, record) }
+        let is_plain = record.header.handles() == 0 && !record.header.has_table();
+        if is_plain { Ok(Default::default()) } else { self.fetch_handles(rx, record) }
     }
 
     fn fetch_handles(&self, rx: &mut Rx, record: Record) -> Result<(ReceivedExtras, Option<Charge>), Error> {
         let (token, message) = (rx.lane.token_in(), rx.number());
         let sent = record.header.handles();
-        let table = rx.cold.as_mut().and_then(|cold| cold.table.take());
         if record.header.has_table() {
-            let Some(table) = table else {
+            if sent == 0 {
+                return Err(rx.end_with(Error::BadPeer("a message without handles that has a handle table")));
+            }
+            let Some(table) = rx.cold().table.take() else {
                 return Err(rx.end_with(Error::BadPeer("a message without its handle table")));
             };
-            let arrived = self.receive_ends(rx, token, message, sent, &table);
+            let checked = rx.check_table(table.bytes().len());
+            let arrived = checked.and_then(|()| self.receive_ends(rx, token, message, sent, table.bytes()));
             if let Err(error) = arrived {
                 // The table is kept, since a later call may ask for the handles again.
-                rx.cold().table = Some(table);
+                rx.set_table(table);
                 return Err(passing_or_end(rx, error));
             }
+            rx.reopen();
             return arrived;
         }
         let link = rx.lane.current_link().clone();

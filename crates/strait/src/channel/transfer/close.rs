@@ -30,11 +30,15 @@ const CLOSE_LIMIT: usize = 1 << 22;
 const AT_ONCE: usize = 1 << 15;
 
 /// Number of records that a step to another lane counts as, towards [`CLOSE_LIMIT`] and [`AT_ONCE`].
-const CLOSE_LANE: usize = 4;
+pub(super) const CLOSE_LANE: usize = 4;
 
 /// The weight of a handle or a piece of memory in records, towards [`CLOSE_LIMIT`] and [`AT_ONCE`], because closing it
 /// calls the kernel.
-const CLOSE_THING: usize = 64;
+pub(in crate::channel) const CLOSE_THING: usize = 64;
+
+/// Number of bytes of the longest handle table read by the call that drops an end: a longer table may take longer to
+/// read than [`AT_ONCE`] records. The deferred close reads all tables.
+pub(in crate::channel) const LONGEST_AT_ONCE: usize = 512 << 10;
 
 /// Number of bytes of the reason in the record that says *closed*. The record of an end that gave no reason has none.
 const CLOSE_REASON: usize = 4;
@@ -46,12 +50,24 @@ struct Work {
     in_all: usize,
     /// The number of records of [`AT_ONCE`] left for this attempt.
     at_once: usize,
+    /// Whether this is the first attempt: a part of the call that drops an end.
+    is_first: bool,
 }
 
 impl Work {
     /// Returns the work of the first attempt, if no more than `in_all` records are left for all attempts.
     fn new(in_all: usize) -> Self {
-        Self { in_all, at_once: AT_ONCE }
+        Self { in_all, at_once: AT_ONCE, is_first: true }
+    }
+
+    /// Returns the work of a later attempt, if no more than `in_all` records are left for all attempts.
+    fn later(in_all: usize) -> Self {
+        Self { is_first: false, ..Self::new(in_all) }
+    }
+
+    /// Leaves all further work to a later attempt.
+    fn postpone(&mut self) {
+        self.at_once = 0;
     }
 
     /// Returns whether the attempt may do no more work.
@@ -90,11 +106,13 @@ pub(in crate::channel) struct Closing {
     ends: Vec<Arc<End>>,
     /// The number of records left for all attempts on these ends, of [`CLOSE_LIMIT`].
     limit: usize,
+    /// Whether no attempt was made yet: the first attempt is a part of the call that drops the end.
+    is_first: bool,
 }
 
 impl Closing {
-    pub(super) fn new(end: Arc<End>) -> Self {
-        Self { ends: vec![end], limit: CLOSE_LIMIT }
+    pub(super) fn later(end: Arc<End>) -> Self {
+        Self { ends: vec![end], limit: CLOSE_LIMIT, is_first: false }
     }
 
     /// Returns whether the process of the peer that made the work is known to be dead. A dead peer can add no more
@@ -107,13 +125,14 @@ impl Closing {
     /// this attempt has reached its limit of work. Returns the ends left for later attempts, each part with the reason.
     /// A loop replaces recursion, because ends may lie deeply in each other's messages.
     pub(super) fn attempt(mut self) -> Vec<(Self, Open)> {
-        let mut work = Work::new(self.limit);
+        let mut work = if self.is_first { Work::new(self.limit) } else { Work::later(self.limit) };
+        self.is_first = false;
         let mut left = Vec::new();
         while let Some(end) = self.ends.pop() {
             let (handles, open) = end.close(&mut work);
             match open {
                 None => {}
-                Some(Open::Shortage) => left.push((Self::new(end), Open::Shortage)),
+                Some(Open::Shortage) => left.push((Self::later(end), Open::Shortage)),
                 Some(Open::Unfinished) => self.ends.push(end),
             }
             self.ends.extend(handles.into_iter().filter_map(Handle::into_end));
@@ -250,7 +269,7 @@ pub(super) fn close_all(end: Arc<End>) {
 /// Closes unused ends as [`close_all`] does. `limit` is the number of records left for all attempts, of
 /// [`CLOSE_LIMIT`].
 fn close_ends(ends: Vec<Arc<End>>, limit: usize) {
-    for (closing, open) in (Closing { ends, limit }).attempt() {
+    for (closing, open) in (Closing { ends, limit, is_first: true }).attempt() {
         deferred_close::close_later(closing, open);
     }
 }
@@ -347,7 +366,8 @@ impl End {
 
     /// Closes the receiving direction of this end: drops its unreceived messages, counts them in `work`, and then ends
     /// the ring, so that the peer's sends fail from then on. A handle or a piece of memory counts as [`CLOSE_THING`]
-    /// further records, and a mark as [`CLOSE_LANE`] records. Returns the channel ends and data-pipe ends from the
+    /// further records, a mark or an end in a handle table as [`CLOSE_LANE`] records, and a message in a handle table
+    /// as one. Returns the channel ends and data-pipe ends from the
     /// dropped messages, for the caller to close. Also returns why messages were left undropped and the ring not ended,
     /// if the close has to be tried again. If a peer has sent more than [`CLOSE_LIMIT`] records, the close is given up:
     /// the remaining records stay in the ring, the ring is not ended, and the close is not tried again.
@@ -356,13 +376,22 @@ impl End {
         let mut open = None;
         let mut is_over = false;
         rx.over &= !is_broken_off(&rx.lane, rx.ended());
+        if !work.is_first {
+            rx.read_long_tables();
+        }
         while !is_over && !work.is_done() {
             rx.lane.set_closing();
             while let Some(unread) = rx.pop_backlog() {
                 ends.extend(unread.into_ends());
             }
             let is_local = rx.lane.current_link().is_local();
-            let next = match self.next_or_mark(rx) {
+            let next = self.next_or_mark(rx);
+            work.count(rx.take_table_work(), is_local);
+            if rx.was_table_too_long() {
+                work.postpone();
+                continue;
+            }
+            let next = match next {
                 Ok(Some(record)) if record.header.kind() == RecordKind::Moved => {
                     work.count(CLOSE_LANE, is_local);
                     match self.follow_mark(rx, record) {
@@ -390,6 +419,10 @@ impl End {
                     let payload = self.payload(rx, record);
                     match self.arrived(rx, record) {
                         Ok(arrived) => ends.extend(arrived.into_handles().into_ends()),
+                        Err(_) if rx.was_table_too_long() => {
+                            work.postpone();
+                            continue;
+                        }
                         // The shortage is temporary, and other processes wait for the close of the ends in this
                         // message: the close is tried again.
                         Err(error) => open = shortage(error),
@@ -400,6 +433,8 @@ impl End {
                             self.let_go(rx, payload);
                         }
                         rx.consumer().advance(record);
+                        rx.drop_table();
+                        work.count(rx.take_table_work(), is_local);
                     }
                 }
                 Ok(None) if rx.consumer.is_none() => is_over = true,

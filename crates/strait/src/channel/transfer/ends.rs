@@ -8,9 +8,10 @@
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
+use super::close::CLOSE_LANE;
 use super::in_transit;
 use super::moving::Along;
-use super::table::{Entry, FlatHandles, Parsed};
+use super::table::{Entry, FlatHandles, LONGEST_INLINE, Parsed};
 use crate::blocked_on::{self, BlockedOn, PollBackoff, Subject};
 use crate::channel::handle::Handle;
 use crate::channel::message::{MessageExtras, Parts, ReceivedExtras};
@@ -33,9 +34,6 @@ use crate::shm::Shareable;
 use crate::signals;
 use crate::wake::Direction;
 use crate::wake::lock::Guard;
-
-/// Number of bytes of the longest handle table that is stored in the ring. A longer table travels in sealed memory.
-const LONGEST_TABLE: usize = 4096;
 
 /// Number of moves of the other end after which a send of ends gives up once its deadline has passed. Counted are the
 /// moves of the receiving end in the course of this send. A correct end does not move so often in so short a time.
@@ -258,7 +256,7 @@ impl End {
     /// Returns the number of bytes of the longest handle table that goes through the ring: at most a quarter of the
     /// longest message there, so that the message fits behind it.
     fn longest_table(&self) -> usize {
-        LONGEST_TABLE.min(self.options.inline_limit() / 4)
+        LONGEST_INLINE.min(self.options.inline_limit() / 4)
     }
 
     /// Makes sure that the ring has room for the records of a handle table and of its message, which have to appear
@@ -440,6 +438,8 @@ impl End {
             return Err(Error::BadPeer("a handle table on a channel within one process"));
         }
         let (is_closing, over_limit) = (rx.lane.is_closing(), rx.lane.over_limit());
+        let (ends, messages) = parsed.entries();
+        rx.count_table_work(messages + CLOSE_LANE * ends);
         if is_closing {
             parsed.leave_out_payloads();
         }

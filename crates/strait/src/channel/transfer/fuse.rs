@@ -34,7 +34,7 @@ use super::close;
 use super::ends::{cancel_transfers, table_memory};
 use super::in_transit::{self, close_in_transit};
 use super::moving::Along;
-use super::table::{FlatHandles, Parsed};
+use super::table::{FlatHandles, LONGEST_INLINE, Parsed};
 use crate::blocked_on::{self, BlockedOn, PollBackoff};
 use crate::channel::handle::Handle;
 use crate::channel::message::MessageExtras;
@@ -385,7 +385,8 @@ impl<'a> Half<'a> {
             (error, top.take_backlog())
         })?;
         // At most a quarter of the ring, which leaves room for a second backlog of this size and for a mark.
-        let longest = self.tx.producer.memory().cells() / 4 * CELL - crate::ring::HEADER;
+        let quarter = self.tx.producer.memory().cells() / 4 * CELL - crate::ring::HEADER;
+        let longest = quarter.min(8 + LONGEST_INLINE);
         let number = self.next_number();
         // The payload bytes go into the table: a receiver that lacks descriptors just now can read a table again.
         let staged = flat.encode_as(true).and_then(|(table, table_attachments)| {

@@ -4,7 +4,7 @@
 //! the handles of a message. [`fuse`] joins two channels. [`in_transit`] tells the lanes the references of ends in
 //! transit. [`close`](mod@close) closes an end, and [`deferred_close`] tries again if a close failed.
 
-mod close;
+pub(super) mod close;
 mod deferred_close;
 pub(super) mod ends;
 mod fuse;

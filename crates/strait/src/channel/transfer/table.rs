@@ -30,12 +30,15 @@ use crate::channel::unclaimed::UnclaimedHandles;
 use crate::channel::{Channel, End};
 use crate::error::Error;
 use crate::lane::Name;
-use crate::link::ReceivedHandles;
+use crate::link::{LONGEST_TABLE, ReceivedHandles};
 use crate::quota::closing::ReceivedFd;
 use crate::quota::{Amounts, Charge, Payer, Resource};
 use crate::region::Region;
 use crate::ring::MAX_MESSAGE;
 use crate::shm::{Mapping, PipeMemory};
+
+/// Number of bytes of the longest handle table that is stored in its record. A longer table travels in sealed memory.
+pub(in crate::channel) const LONGEST_INLINE: usize = 4096;
 
 /// Largest number of ends in one message, including the ends in unreceived messages of its ends.
 const MOST_ENDS: usize = 1 << 17;
@@ -307,6 +310,10 @@ impl FlatHandles {
     /// Encodes the handle table, and returns the table with the descriptors beside it. With `whole`, the table contains
     /// all payload bytes, however many; otherwise long payloads travel as descriptors.
     pub(super) fn encode_as(&self, whole: bool) -> Result<(Vec<u8>, Vec<TableAttachment<'_>>), Error> {
+        // Checked before the payloads are copied; the rest of the table is small.
+        let messages = self.ends.iter().flat_map(|end| &end.backlog);
+        let inside = messages.filter(|unread| whole || matches!(unread.payload, BacklogPayload::Bytes(_)));
+        check_len(inside.fold(0, |sum: usize, unread| sum.saturating_add(unread.payload.len())))?;
         let mut table = Vec::new();
         let mut table_attachments = Vec::new();
         // Here both sequences are only gone through in order; the kinds assign their items to handles.
@@ -340,8 +347,14 @@ impl FlatHandles {
                 put_kinds(&unread.handles, &mut table, &mut remaining, &mut table_attachments);
             }
         }
+        check_len(table.len())?;
         Ok((table, table_attachments))
     }
+}
+
+/// Checks that a handle table of `len` bytes is not longer than the longest that a receiver takes.
+fn check_len(len: usize) -> Result<(), Error> {
+    if len > LONGEST_TABLE { Err(Error::MessageTooLarge { len, limit: LONGEST_TABLE }) } else { Ok(()) }
 }
 
 /// The descriptors and the ends of a message, in order, that the encoder has not yet gone through while it writes the
@@ -585,9 +598,17 @@ impl<'a> Parsed<'a> {
     }
 
     /// Leaves out the payloads of the messages in the table, which are then empty and not charged: all handles are to
-    /// be closed.
+    /// be closed. Drops the messages that have nothing to close.
     pub(super) fn leave_out_payloads(&mut self) {
         self.without_payloads = true;
+        for (_, messages) in &mut self.ends {
+            messages.retain(|message| !message.handles.is_empty() || message.bytes.is_none());
+        }
+    }
+
+    /// Returns how many ends the table has, and how many messages.
+    pub(super) fn entries(&self) -> (usize, usize) {
+        (self.ends.len(), self.ends.iter().map(|(_, messages)| messages.len()).sum())
     }
 
     /// Returns the amounts to be charged for everything in the table: messages, regions and data pipes.
@@ -816,6 +837,23 @@ mod tests {
         assert!(Parsed::read(&bytes, 2).is_err());
         assert!(Parsed::read(&bytes[..bytes.len() - 1], 3).is_err());
         assert!(Parsed::read(&[bytes.as_slice(), &[0]].concat(), 3).is_err());
+    }
+
+    #[test]
+    fn a_table_longer_than_any_receiver_takes_is_not_made() {
+        let (holder, _other) = Channel::pair().unwrap();
+        // No page of the memory is written.
+        let unread = |_| BacklogMessage {
+            payload: BacklogPayload::Bytes(vec![0; MAX_MESSAGE]),
+            arrived: ReceivedExtras::default(),
+            charge: None,
+            descriptors: None,
+            origin: Origin::default(),
+        };
+        holder.end.restore_backlog((0..5).map(unread).collect());
+        let flat = FlatHandles::of(vec![holder.into()], |_| Ok(())).unwrap();
+        let refused = Err(Error::MessageTooLarge { len: 5 * MAX_MESSAGE, limit: LONGEST_TABLE });
+        assert_eq!(flat.encode().map(|(table, _)| table.len()), refused);
     }
 
     include!("../../../tests/common/wire_page.rs");
