@@ -7,7 +7,7 @@ use rustix::net::{AddressFamily, SocketFlags, SocketType, socketpair};
 use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, Deadline, Error, Outgoing};
 use strait_hostile::layout::transfer;
-use strait_hostile::record::AN_END;
+use strait_hostile::record::{AN_END, kind, kind_of};
 use strait_hostile::{RawPeer, Table};
 
 const DEADLINE: Duration = Duration::from_secs(60);
@@ -162,4 +162,32 @@ fn two_raw_peers_talk_in_one_thread() {
         assert_eq!(one.try_recv().unwrap().unwrap().bytes, [n; 50]);
     }
     assert_eq!(one.shared().len(), 2);
+}
+
+/// Shows that a handle table and its message appear together, and that neither appears while the ring has room for only
+/// one of them.
+#[test]
+fn a_table_and_its_message_appear_together() {
+    let (ours, theirs) = sockets();
+    // 32 cells: the longest message in the ring takes 12 cells, and a table of one end takes one.
+    let channel = strait::Options::new().ring(2048).ring_max(2048).over(theirs).unwrap();
+    let mut peer = RawPeer::meet(ours).unwrap();
+    peer.pump().unwrap();
+    peer.send(b"hello").unwrap();
+    channel.recv_by(Deadline::NOW).unwrap();
+    for _ in 0..19 {
+        channel.try_send(b"small").unwrap();
+    }
+    // The 13 cells left are room for the message and the free cell behind it, but not for the table.
+    let (one, _other) = Channel::pair().unwrap();
+    let failed = channel.try_send(Outgoing::new(&[7; 760]).handle(one)).unwrap_err();
+    assert_eq!(failed.error, Error::WouldBlock);
+    let kinds = |peer: &mut RawPeer| {
+        let records = std::iter::from_fn(|| peer.record().unwrap());
+        records.map(|record| kind_of(record.header)).collect::<Vec<_>>()
+    };
+    assert_eq!(kinds(&mut peer), [kind::MESSAGE; 19]);
+    peer.give_credit().unwrap();
+    channel.try_send(Outgoing::new(&[7; 760]).handle(failed.handles.into_iter().next().unwrap())).unwrap();
+    assert_eq!(kinds(&mut peer), [kind::TABLE, kind::MESSAGE]);
 }

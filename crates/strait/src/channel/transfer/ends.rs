@@ -226,9 +226,8 @@ impl End {
             Content::Parts(_) if loan.is_some() => BlockRecord::SIZE,
             Content::Parts(_) => len,
         };
-        let is_inline = table.len() <= self.longest_table();
-        let staged = self.make_room_for_both(tx, if is_inline { table.len() } else { 0 }, record, is_inline, deadline);
-        let memory = match staged.and_then(|()| self.stage_table(tx, &table, is_inline, deadline)) {
+        let room = self.make_room_for_both(tx, table.len(), record, deadline);
+        let memory = match room.and_then(|is_inline| self.stage_table(tx, &table, is_inline, deadline)) {
             Ok(memory) => memory,
             Err(error) => {
                 if let Some(loan) = loan.filter(|_| !tx.is_moved()) {
@@ -260,34 +259,40 @@ impl End {
     }
 
     /// Makes sure that the ring has room for the records of a handle table and of its message, which have to appear
-    /// together. `table` and `record` are the sizes of the two in bytes; `is_inline` says whether the table is inside
-    /// its record. Leaves nothing staged.
+    /// together. `table` and `record` are the sizes of the two in bytes. Returns whether the table is to be inside its
+    /// record; otherwise the table goes into memory of its own, and its record takes one cell. Leaves nothing staged.
+    ///
+    /// # Errors
+    /// [`Error::WouldBlock`] if there is no room for both before the consumer gives credit. Once the consumer has read
+    /// everything, a ring of the largest size has room for the longest message with a cell before it.
     fn make_room_for_both(
         &self,
         tx: &mut Guard<'_, Tx>,
         table: usize,
         record: usize,
-        is_inline: bool,
         deadline: Deadline,
-    ) -> Result<(), Error> {
-        let fit = |tx: &mut Tx| {
+    ) -> Result<bool, Error> {
+        let inside = if table <= self.longest_table() { table } else { 0 };
+        let fit = |tx: &mut Tx, table: usize| {
             let headers = [table, record].map(|len| Header::new(RecordKind::Message, len, 0));
             let fit = headers.iter().all(|header| tx.producer.stage(*header).is_ok());
             tx.discard();
             fit
         };
         self.commit(tx, deadline)?;
-        if fit(tx) {
-            return Ok(());
+        if fit(tx, inside) {
+            return Ok(inside > 0);
         }
         // Room is made as for a message that is as long as the table and the record together.
-        let both = (table + record + CELL).min(longest_payload(self.options.ring_max_cells));
+        let both = (inside + record + CELL).min(longest_payload(self.options.ring_max_cells));
         self.stage_record(tx, Header::new(RecordKind::Message, both, 0), deadline)?;
         tx.discard();
-        // A table in the ring that comes alone does no harm, and beside the longest messages there is no room for one
-        // in any case.
-        if fit(tx) || is_inline {
-            return Ok(());
+        if fit(tx, inside) {
+            return Ok(inside > 0);
+        }
+        // Beside the longest messages there may be no room for a table, whatever the consumer reads.
+        if fit(tx, 0) {
+            return Ok(false);
         }
         // Messages received by the consumer before this attempt do not help, so they must not count as an event.
         tx.refresh_taken()?;
