@@ -148,6 +148,7 @@ pub unsafe extern "C" fn strait_region_sealed(
 
 /// Makes a region from a memfd, with the access that the descriptor allows. If the function succeeds, the region owns
 /// `fd`; otherwise the caller still does. `region` receives the region, which the caller owns, or `NULL` on failure.
+/// Fails with `STRAIT_WOULD_BLOCK` if the size is not sealed yet, and another process blocks the sealing for a second.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_from_fd(fd: c_int, region: *mut *mut strait_region) -> strait_status {
     call(|| {
@@ -224,7 +225,8 @@ pub unsafe extern "C" fn strait_region_access(
 }
 
 /// Seals a region: no process can ever change it again. Fails with `STRAIT_STILL_MAPPED` as long as any process has the
-/// region mapped for writing.
+/// region mapped for writing. Fails with `STRAIT_WOULD_BLOCK` if another process blocks the call for a second, in a
+/// write to the region that does not end; the region is then sealed when that write ends.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_seal(region: *const strait_region) -> strait_status {
     // SAFETY: the header requires the pointer to be valid.
@@ -232,7 +234,7 @@ pub unsafe extern "C" fn strait_region_seal(region: *const strait_region) -> str
 }
 
 /// Admits no new writer to a region. Processes that have it mapped for writing go on writing; no other mapping or
-/// process can ever write.
+/// process can ever write. Fails with `STRAIT_WOULD_BLOCK` as `strait_region_seal` does.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_admit_no_writer(region: *const strait_region) -> strait_status {
     // SAFETY: the header requires the pointer to be valid.
@@ -271,8 +273,9 @@ pub unsafe extern "C" fn strait_region_read(
     })
 }
 
-/// Copies `len` bytes into a region at `offset`, without mapping the region. Fails with `STRAIT_OUT_OF_RANGE` if they
-/// do not fit.
+/// Copies `len` bytes into a region at `offset`: without a mapping as long as no other process can have the region.
+/// Fails with `STRAIT_OUT_OF_RANGE` if they do not fit, and with `STRAIT_WOULD_BLOCK` while another process seals the
+/// region.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_region_write(
     region: *const strait_region,

@@ -72,7 +72,7 @@ impl Region {
     fn from_fd(py: Python<'_>, file: &Bound<'_, PyAny>) -> PyResult<Self> {
         let fd = crate::file::of(file)?.take(py)?.into_fd();
         let fd = fd.ok_or_else(|| errors::raise(py, strait::Error::BadHandle))?;
-        let made = strait::region::Region::from_fd(fd);
+        let made = py.detach(|| strait::region::Region::from_fd(fd));
         made.map(Self::new).map_err(|(error, _)| errors::raise_region(py, &error))
     }
 

@@ -262,7 +262,8 @@ impl Error {
     /// Returns whether a service can go on after this error by calling again, after a moment or after it has freed
     /// something: `true` for [`WouldBlock`](Self::WouldBlock), [`TimedOut`](Self::TimedOut),
     /// [`Signalled`](Self::Signalled), [`NoDescriptors`](Self::NoDescriptors), [`NoMemory`](Self::NoMemory),
-    /// [`LimitReached`](Self::LimitReached) and [`System`](Self::System). The failed call has changed nothing then.
+    /// [`LimitReached`](Self::LimitReached) and [`System`](Self::System). The failed call has changed nothing then,
+    /// except that a [region](crate::region::Region::seal) may be sealed later.
     ///
     /// ```
     /// use strait::{Channel, Error};

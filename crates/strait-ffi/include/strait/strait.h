@@ -1005,6 +1005,7 @@ strait_status strait_region_sealed(const void *bytes,
 
 // Makes a region from a memfd, with the access that the descriptor allows. If the function succeeds, the region owns
 // `fd`; otherwise the caller still does. `region` receives the region, which the caller owns, or `NULL` on failure.
+// Fails with `STRAIT_WOULD_BLOCK` if the size is not sealed yet, and another process blocks the sealing for a second.
 strait_status strait_region_from_fd(int fd,
                                     struct strait_region **region);
 
@@ -1029,11 +1030,12 @@ strait_status strait_region_access(const struct strait_region *region,
                                    strait_access *access);
 
 // Seals a region: no process can ever change it again. Fails with `STRAIT_STILL_MAPPED` as long as any process has the
-// region mapped for writing.
+// region mapped for writing. Fails with `STRAIT_WOULD_BLOCK` if another process blocks the call for a second, in a
+// write to the region that does not end; the region is then sealed when that write ends.
 strait_status strait_region_seal(const struct strait_region *region);
 
 // Admits no new writer to a region. Processes that have it mapped for writing go on writing; no other mapping or
-// process can ever write.
+// process can ever write. Fails with `STRAIT_WOULD_BLOCK` as `strait_region_seal` does.
 strait_status strait_region_admit_no_writer(const struct strait_region *region);
 
 // Makes a read-only object of a region that other holders go on writing. `reader` receives the object, which the
@@ -1049,8 +1051,9 @@ strait_status strait_region_read(const struct strait_region *region,
                                  void *out,
                                  size_t len);
 
-// Copies `len` bytes into a region at `offset`, without mapping the region. Fails with `STRAIT_OUT_OF_RANGE` if they
-// do not fit.
+// Copies `len` bytes into a region at `offset`: without a mapping as long as no other process can have the region.
+// Fails with `STRAIT_OUT_OF_RANGE` if they do not fit, and with `STRAIT_WOULD_BLOCK` while another process seals the
+// region.
 strait_status strait_region_write(const struct strait_region *region,
                                   size_t offset,
                                   const void *bytes,

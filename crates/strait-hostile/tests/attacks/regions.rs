@@ -13,6 +13,7 @@ use strait_hostile::record::{A_REGION, AN_END};
 use strait_hostile::{Memory, Packet, RawPeer, Table};
 
 use crate::common::*;
+use crate::standstill::Watcher;
 
 /// Sets flags of an open file, for all processes with a descriptor of the file.
 fn set_flags(fd: impl AsFd, flags: OFlags) {
@@ -201,5 +202,94 @@ attack! {
             assert_can_be_written(&region);
             drop(opened);
         });
+    }
+}
+
+/// Checks that a write to the region succeeds, and that calls that seal the region fail in time, while another holder
+/// of the region stands still in a write to the memory `held`.
+fn assert_used_while_a_writer_stands_still(watcher: &Watcher, region: &Region, held: impl AsFd) {
+    let page = watcher.stand_still_in_a_write_to(held);
+    in_time("writing", || assert_can_be_written(region));
+    in_time("mapping", || region.map_writable(..).unwrap().write(0, b"mapped").unwrap());
+    let mut seen = [0; 6];
+    in_time("reading", || region.map(..).unwrap().read(0, &mut seen).unwrap());
+    assert_eq!(&seen, b"mapped");
+    for _ in 0..3 {
+        assert_eq!(in_time("sealing", || region.seal()).unwrap_err().error, Error::WouldBlock);
+        assert_eq!(in_time("freezing", || region.admit_no_writer()).unwrap_err().error, Error::WouldBlock);
+    }
+    // The many calls have left one thread that waits.
+    assert_eq!(threads_named("strait-seal"), 1);
+    drop(page);
+    let begin = Instant::now();
+    while let Err(failed) = region.seal() {
+        assert!(failed.error == Error::WouldBlock && begin.elapsed() < SOON, "{failed}");
+    }
+    assert_eq!(region.access(), Ok(Access::Sealed));
+    while threads_named("strait-seal") > 0 {
+        assert!(begin.elapsed() < SOON, "a thread never ends");
+    }
+}
+
+/// Returns the number of threads of this process with this name.
+fn threads_named(name: &str) -> usize {
+    let threads = std::fs::read_dir("/proc/self/task").unwrap().map(|thread| thread.unwrap().path().join("comm"));
+    threads.filter(|comm| std::fs::read_to_string(comm).is_ok_and(|found| found.trim() == name)).count()
+}
+
+attack! {
+    /// A holder of a region stands still in a write to the region. The kernel then makes other writes wait, and every
+    /// call that adds a seal.
+    a08_a_region_whose_holder_stands_still_in_a_write {
+        let Some(watcher) = Watcher::new() else { return };
+        // A region made by the victim, and a region made by the peer.
+        on_a_victim(|mut peer, channel| {
+            let region = Region::new(8192).unwrap();
+            channel.try_send(Outgoing::new(b"").handle(region.clone())).unwrap();
+            let received = peer.recv(SOON).unwrap().descriptors.remove(0);
+            assert_used_while_a_writer_stands_still(&watcher, &region, &received);
+        });
+        on_a_victim(|mut peer, channel| {
+            let fd = file(8192, SealFlags::SHRINK | SealFlags::GROW).unwrap();
+            let region = offer(&mut peer, &channel, &fd, 8192).unwrap();
+            assert_used_while_a_writer_stands_still(&watcher, &region, &fd);
+        });
+        // The program gives the descriptor away by itself, the second time of a handle for reading.
+        let region = Region::new(8192).unwrap();
+        assert_used_while_a_writer_stands_still(&watcher, &region, region.to_fd().unwrap());
+        let region = Region::new(8192).unwrap();
+        let reader = region.reader().unwrap();
+        let path = format!("/proc/self/fd/{}", reader.as_raw_fd());
+        let again = rustix::fs::open(path, OFlags::RDWR | OFlags::CLOEXEC, Mode::empty()).unwrap();
+        assert_used_while_a_writer_stands_still(&watcher, &region, &again);
+    }
+}
+
+attack! {
+    /// A process sends a descriptor of memory whose size is not sealed, and stands still in a write to the memory. The
+    /// program makes a region of the descriptor.
+    a08_memory_that_becomes_a_region_while_its_sender_stands_still_in_a_write {
+        let Some(watcher) = Watcher::new() else { return };
+        let fd = file(8192, SealFlags::empty()).unwrap();
+        let page = watcher.stand_still_in_a_write_to(&fd);
+        let mut given = fd.try_clone().unwrap();
+        for _ in 0..6 {
+            let (failed, back) = in_time("making a region", || Region::from_fd(given)).unwrap_err();
+            assert_eq!(failed.error, Error::WouldBlock);
+            given = back;
+        }
+        assert!(threads_named("strait-seal") <= 4);
+        drop(page);
+        let begin = Instant::now();
+        let region = loop {
+            match Region::from_fd(given) {
+                Ok(region) => break region,
+                Err((failed, back)) => {
+                    assert!(failed.error == Error::WouldBlock && begin.elapsed() < SOON, "{failed}");
+                    given = back;
+                }
+            }
+        };
+        assert_can_be_written(&region);
     }
 }

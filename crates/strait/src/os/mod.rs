@@ -26,6 +26,7 @@ pub(crate) mod names;
 pub(crate) mod process;
 pub(crate) mod reaper;
 pub(crate) mod region;
+pub(crate) mod sealing;
 pub(crate) mod socket;
 
 use std::time::Duration;

@@ -85,17 +85,29 @@ const STILL_MAPPED: Duration = Duration::from_millis(100);
 /// # Errors
 /// [`Error::StillMapped`] if the memfd stays mapped for writing for [`STILL_MAPPED`].
 pub(crate) fn seal(fd: impl AsFd) -> Result<(), Error> {
+    seal_while(fd, || true).map(drop)
+}
+
+/// Seals the memfd as [`seal`] does, as long as `goes_on` returns `true`: `goes_on` is called before each attempt.
+/// Returns whether the memfd is sealed.
+pub(crate) fn seal_while(fd: impl AsFd, goes_on: impl Fn() -> bool) -> Result<bool, Error> {
     let seals = SealFlags::SHRINK | SealFlags::GROW | SealFlags::WRITE | SealFlags::SEAL;
     let begin = Instant::now();
-    loop {
+    while goes_on() {
         match call("fcntl(F_ADD_SEALS)", || fs::fcntl_add_seals(&fd, seals)) {
             // The kernel also returns EBUSY while it uses a page of the memfd for a moment. No event tells when such a
             // use, or a mapping in a child, ends: so the loop tries again after each millisecond.
             Err(Errno::BUSY) if begin.elapsed() < STILL_MAPPED => thread::sleep(Duration::from_millis(1)),
             Err(Errno::BUSY) => return Err(Error::StillMapped),
-            done => return done.named("fcntl(F_ADD_SEALS)"),
+            done => return done.named("fcntl(F_ADD_SEALS)").map(|()| true),
         }
     }
+    Ok(false)
+}
+
+/// Returns a number of the file `fd`: files of one file system that exist at the same time have different numbers.
+pub(crate) fn number(fd: BorrowedFd<'_>) -> Result<usize, Error> {
+    call("fstat", || fs::fstat(fd)).named("fstat").map(|facts| facts.st_ino as usize)
 }
 
 /// Returns a new descriptor, for reading only, of the memory `fd`. If another process has a lease on the memory, fails

@@ -40,10 +40,12 @@ use std::fmt;
 use std::ops::{Bound, RangeBounds};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use crate::error::Error;
 use crate::os::memory;
 use crate::os::region::{self, Facts, How};
+use crate::os::sealing::seal_elsewhere;
 use crate::quota::Charge;
 use crate::shm::RegionMapping;
 use region_error::Attempt;
@@ -89,6 +91,30 @@ struct Memory {
     /// The charge against the peer that sent the region; `None` if no peer is charged. All mappings of the region share
     /// the charge.
     charge: Option<Arc<Charge>>,
+    /// Whether another process may have a descriptor of the memory. Such a process can hold the lock of the memory's
+    /// file as long as the process likes, in a write that does not end, and so block each call that writes to the file
+    /// or adds a seal. Readers of the region share the value.
+    is_shared: Arc<AtomicBool>,
+}
+
+impl Memory {
+    fn new(fd: OwnedFd, len: usize, charge: Option<Arc<Charge>>, is_shared: bool) -> Self {
+        Self { fd, len, huge_pages: false, charge, is_shared: Arc::new(AtomicBool::new(is_shared)) }
+    }
+
+    /// Returns a number for the source of the memory: for memory of a peer the number of the peer's account.
+    fn source(&self) -> usize {
+        self.charge.as_ref().map_or(Arc::as_ptr(&self.is_shared).addr(), |charge| charge.ledger().payer().number())
+    }
+}
+
+/// The memory as the owner of its descriptor, for a thread that adds seals.
+struct Sealed(Arc<Memory>);
+
+impl AsFd for Sealed {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.fd.as_fd()
+    }
 }
 
 /// The access that a handle of a region permits: writing, reading, or reading of memory that never changes. The kernel
@@ -164,7 +190,8 @@ impl RegionOptions {
         let fd = memory::memfd(self.name.as_deref().unwrap_or("strait-region"), len)?;
         region::own_alone(&fd)?;
         region::fix_size(&fd)?;
-        Ok(Region { memory: Arc::new(Memory { fd, len, huge_pages: self.huge_pages, charge: None }) })
+        let memory = Memory { huge_pages: self.huge_pages, ..Memory::new(fd, len, None, false) };
+        Ok(Region { memory: Arc::new(memory) })
     }
 
     /// Creates memory of `len` bytes, all of them 0, to be filled in place and then sealed without a copy.
@@ -214,7 +241,12 @@ impl Region {
     ///
     /// # Errors
     /// [`Error::NotARegion`] if the descriptor is not a memfd, is a memfd of huge pages (`MFD_HUGETLB`), is open for
-    /// writing only, or its size could change; [`Error::System`]. The descriptor is returned with the error.
+    /// writing only, or its size could change; [`Error::WouldBlock`] if the size is not sealed yet, and another process
+    /// stands still in a write to the memory; [`Error::System`]. The descriptor is returned with the error.
+    ///
+    /// # Cost
+    /// If the size is not sealed yet, a thread of the library seals the size: the process that made the memory may
+    /// block that call. Waits for the thread for at most 1 second.
     pub fn from_fd(fd: OwnedFd) -> Result<Self, (RegionError, OwnedFd)> {
         let check = |fd: &OwnedFd| {
             let mut facts = region::facts(fd.as_fd())?.ok_or(Error::NotARegion("it is not a memfd"))?;
@@ -226,13 +258,14 @@ impl Region {
                 if !facts.sealable {
                     return Err(Error::NotARegion("its size is not sealed, and it cannot be sealed"));
                 }
-                region::fix_size(fd)?;
+                let fix_size = |fd: BorrowedFd<'_>| region::fix_size(fd);
+                seal_elsewhere(region::duplicate(fd.as_fd())?, region::number(fd.as_fd())?, fix_size)?;
                 facts = region::facts(fd.as_fd())?.ok_or(Error::NotARegion("it is not a memfd"))?;
             }
             usize_len(&facts).ok_or(Error::NotARegion("it is larger than the address space of a process"))
         };
         match check(&fd) {
-            Ok(len) => Ok(Self { memory: Arc::new(Memory { fd, len, huge_pages: false, charge: None }) }),
+            Ok(len) => Ok(Self { memory: Arc::new(Memory::new(fd, len, None, true)) }),
             Err(error) => Err((RegionError::new(Attempt::FromFd(fd.as_raw_fd()), error), fd)),
         }
     }
@@ -251,13 +284,23 @@ impl Region {
         let Some(len) = usize_len(&facts).filter(|_| facts.len == len) else {
             return Err((Error::BadPeer("a region of another size than announced"), fd));
         };
-        Ok(Self { memory: Arc::new(Memory { fd, len, huge_pages: false, charge: charge.map(Arc::new) }) })
+        Ok(Self { memory: Arc::new(Memory::new(fd, len, charge.map(Arc::new), true)) })
     }
 
     /// Returns the region's descriptor if no clone of the handle shares the descriptor; otherwise drops the handle and
     /// returns `None`.
     pub(crate) fn into_only_fd(self) -> Option<OwnedFd> {
         Arc::into_inner(self.memory).map(|memory| memory.fd)
+    }
+
+    /// Returns the descriptor of the memory, for calls within this process.
+    fn fd(&self) -> BorrowedFd<'_> {
+        self.memory.fd.as_fd()
+    }
+
+    /// Returns whether another process may have a descriptor of the memory.
+    fn is_shared(&self) -> bool {
+        self.memory.is_shared.load(Ordering::Acquire)
     }
 
     /// Returns a new descriptor for the region's memory, which you can give to other libraries. Closing the descriptor
@@ -281,7 +324,7 @@ impl Region {
 
     /// Returns the name with which the region was made; `None` if the name cannot be read from `/proc`.
     pub fn name(&self) -> Option<String> {
-        region::name(self.as_fd())
+        region::name(self.fd())
     }
 
     /// Returns which access the handle permits now. A process with a writable handle can take away the right to write
@@ -308,7 +351,7 @@ impl Region {
     }
 
     fn facts(&self) -> Result<Facts, Error> {
-        region::facts(self.as_fd())?.ok_or(Error::NotARegion("it is not a memfd"))
+        region::facts(self.fd())?.ok_or(Error::NotARegion("it is not a memfd"))
     }
 
     /// Seals the region: no process can ever change it again. From then on all handles are [sealed](Access::Sealed).
@@ -317,16 +360,33 @@ impl Region {
     /// end of the mappings. Such a mapping can belong to a child process that another thread is just starting: between
     /// `fork` and `exec` the child has a copy of every mapping of this process.
     ///
+    /// A process that has the region can block the kernel's call that seals, by a write to the region that does not
+    /// end. So if the region was received, or the program has sent it or asked for its descriptor, a thread of the
+    /// library makes the call, and this call waits for the thread for at most 1 second.
+    ///
     /// # Errors
     /// [`Error::StillMapped`] if the region is still mapped for writing after 100 ms, in this process or in another
     /// process (a mapping for reading through a writable handle counts too). [`Error::ReadOnly`] if the handle does not
-    /// permit sealing.
+    /// permit sealing. [`Error::WouldBlock`] if another process blocks the thread for too long: the thread seals the
+    /// region as soon as it can. [`Error::System`], also if no thread could be started.
     pub fn seal(&self) -> Result<(), RegionError> {
         self.seal_memory().map_err(|error| RegionError::of(self, Attempt::Seal, error))
     }
 
     fn seal_memory(&self) -> Result<(), Error> {
-        self.seal_unless(|facts| facts.immutable, || region::seal(self))
+        self.seal_unless(
+            |facts| facts.immutable,
+            || {
+                // The program may share the region while the call tries again.
+                let is_sealed = region::seal_while(self.fd(), || !self.is_shared())?;
+                if is_sealed { Ok(()) } else { self.seal_elsewhere(|fd| region::seal(fd)) }
+            },
+        )
+    }
+
+    /// Makes a thread call `seal`, which adds seals to the memory; fails with [`Error::WouldBlock`] if that takes long.
+    fn seal_elsewhere(&self, seal: fn(BorrowedFd<'_>) -> Result<(), Error>) -> Result<(), Error> {
+        seal_elsewhere(Sealed(self.memory.clone()), self.memory.source(), seal)
     }
 
     /// Calls `seal`, which seals the memfd, unless `is_done` says that the region has the seals already. Fails with
@@ -371,11 +431,17 @@ impl Region {
     /// # Ok::<(), Error>(())
     /// ```
     ///
+    /// As for [`seal`](Self::seal), a thread of the library makes the kernel's call if another process may have the
+    /// region.
+    ///
     /// # Errors
-    /// [`Error::ReadOnly`] if the handle does not permit sealing; [`Error::System`].
+    /// [`Error::ReadOnly`] if the handle does not permit sealing; [`Error::WouldBlock`] and [`Error::System`] as for
+    /// [`seal`](Self::seal).
     pub fn admit_no_writer(&self) -> Result<(), RegionError> {
         let is_done = |facts: &Facts| !facts.writable && facts.sealable || facts.immutable;
-        let sealed = self.seal_unless(is_done, || region::admit_no_writer(self));
+        let seal: fn(BorrowedFd<'_>) -> Result<(), Error> = |fd| region::admit_no_writer(fd);
+        let sealed =
+            self.seal_unless(is_done, || if self.is_shared() { self.seal_elsewhere(seal) } else { seal(self.fd()) });
         sealed.map_err(|error| RegionError::of(self, Attempt::AdmitNoWriter, error))
     }
 
@@ -390,10 +456,11 @@ impl Region {
     /// another process has a lease on the memory (`F_SETLEASE`), which the kernel ends within `fs.lease-break-time`
     /// seconds.
     pub fn reader(&self) -> Result<Self, RegionError> {
-        let opened = region::reopen_for_reading(self.as_fd());
+        let opened = region::reopen_for_reading(self.fd());
         let fd = opened.map_err(|error| RegionError::of(self, Attempt::Reader, error))?;
-        let Memory { len, huge_pages, ref charge, .. } = *self.memory;
-        Ok(Self { memory: Arc::new(Memory { fd, len, huge_pages, charge: charge.clone() }) })
+        let Memory { len, huge_pages, ref charge, ref is_shared, .. } = *self.memory;
+        let (charge, is_shared) = (charge.clone(), is_shared.clone());
+        Ok(Self { memory: Arc::new(Memory { fd, len, huge_pages, charge, is_shared }) })
     }
 
     /// Fills `out` from the region, from byte `offset` on, without a mapping. If other processes write at the same
@@ -407,13 +474,15 @@ impl Region {
         read.map_err(|error| self.failed(offset, len, Attempt::Read, error))
     }
 
-    /// Writes `bytes` to the region, from byte `offset` on, without a mapping: the fastest way to fill untouched
-    /// memory. If the kernel refuses the call, `write_at` copies the bytes through a mapping. The kernel refuses if
-    /// another process that received the region, and so shares the open file, has set the file to append.
+    /// Writes `bytes` to the region, from byte `offset` on. As long as no other process can have the region, writes
+    /// without a mapping: the fastest way to fill untouched memory. Once the region was sent or received, or the
+    /// program has asked for its descriptor, copies the bytes through a mapping, because a process with the region can
+    /// block a write without a mapping as long as the process likes.
     ///
     /// # Errors
-    /// [`Error::OutOfRange`] if the bytes do not fit; [`Error::ReadOnly`]; [`Error::System`], also if `RLIMIT_FSIZE`
-    /// forbids the write (a mapping is not subject to this limit).
+    /// [`Error::OutOfRange`] if the bytes do not fit; [`Error::ReadOnly`]; [`Error::WouldBlock`] while another holder
+    /// of the region seals it, as for [`map_writable`](Self::map_writable); [`Error::NoMemory`]; [`Error::System`],
+    /// also if `RLIMIT_FSIZE` forbids a write without a mapping.
     pub fn write_at(&self, bytes: &[u8], offset: usize) -> Result<(), RegionError> {
         self.write(bytes, offset).map_err(|error| {
             let attempt = Attempt::Write { sealed: self.is_sealed_after(error) };
@@ -422,15 +491,24 @@ impl Region {
     }
 
     fn write(&self, bytes: &[u8], offset: usize) -> Result<(), Error> {
+        /// How many bytes are written between two looks whether another process can have the memory.
+        const PIECE: usize = 1 << 20;
         self.range(offset, bytes.len())?;
-        // The region may be larger than any file that this process may make.
-        memory::check_file_size_limit("pwrite (RLIMIT_FSIZE)", offset + bytes.len())?;
-        match memory::write_at(&self.memory.fd, bytes, offset as u64) {
-            Err(error) if region::is_refusal(error) => {
-                Ok(self.map_writable(offset..offset + bytes.len())?.write(0, bytes)?)
+        let mut done = 0;
+        while done < bytes.len() && !self.is_shared() {
+            let piece = &bytes[done..][..PIECE.min(bytes.len() - done)];
+            // The region may be larger than any file that this process may make.
+            memory::check_file_size_limit("pwrite (RLIMIT_FSIZE)", offset + bytes.len())?;
+            match memory::write_at(&self.memory.fd, piece, (offset + done) as u64) {
+                Err(error) if region::is_refusal(error) => break,
+                written => written?,
             }
-            written => written,
+            done += piece.len();
         }
+        if done == bytes.len() {
+            return Ok(());
+        }
+        Ok(self.map_writable(offset + done..offset + bytes.len())?.write(0, &bytes[done..])?)
     }
 
     /// Maps a range of the region, in bytes (`..` for all of it), for reading. Other processes may write to the region
@@ -511,7 +589,7 @@ impl Region {
         // SAFETY: the size was found to be sealed, and to be `len`, when the region was made or received, and the range
         // is inside. For an immutable mapping `permitted` has just seen the seal against writes. No seal can be
         // removed.
-        let map = |how| unsafe { RegionMapping::new(self.as_fd(), from, len, how) };
+        let map = |how| unsafe { RegionMapping::new(self.fd(), from, len, how) };
         let mapping = match permitted {
             How::Write => self.map_for_writing(map),
             // The kernel refuses shared mappings through this descriptor while another holder seals the memory, which
@@ -591,9 +669,11 @@ fn usize_len(facts: &Facts) -> Option<usize> {
 }
 
 impl AsFd for Region {
-    /// Returns the descriptor of the region's memory, a memfd.
+    /// Returns the descriptor of the region's memory, a memfd. From now on the region counts as one that other
+    /// processes have, which makes [`Region::seal`] and [`Region::write_at`] slower.
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.memory.fd.as_fd()
+        self.memory.is_shared.store(true, Ordering::Release);
+        self.fd()
     }
 }
 

@@ -103,6 +103,17 @@ impl RegionError {
         }
     }
 
+    /// Returns the text for an attempt that another process with the memory holds up.
+    fn would_block(&self) -> &'static str {
+        match self.attempt {
+            Attempt::Seal | Attempt::AdmitNoWriter | Attempt::FromFd(_) => {
+                "another process is writing to the memory and does not finish: the memory is sealed when that write \
+                 ends; try again, or copy the bytes to a new region and seal that"
+            }
+            _ => "another process is sealing the region: try again, as that may fail, or read the region",
+        }
+    }
+
     /// Returns the text for a region, a handle or a mapping that does not permit the attempt.
     fn read_only(&self) -> &'static str {
         match self.attempt {
@@ -131,9 +142,7 @@ impl fmt::Display for RegionError {
         match self.error {
             Error::OutOfRange { len } => write!(f, "out of range: give an offset and a length within its {len} bytes"),
             Error::ReadOnly => f.write_str(self.read_only()),
-            Error::WouldBlock => {
-                f.write_str("another process is sealing the region: try again, as that may fail, or read the region")
-            }
+            Error::WouldBlock => f.write_str(self.would_block()),
             error => error.fmt(f),
         }
     }

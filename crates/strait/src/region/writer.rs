@@ -2,7 +2,6 @@
 
 use std::fmt;
 use std::ops::{Deref, DerefMut};
-use std::os::fd::AsFd;
 
 use super::region_error::Attempt;
 use super::{Region, RegionCopy, RegionError, RegionOptions};
@@ -48,7 +47,7 @@ impl RegionWriter {
     /// Makes a writer over `region`, which must be new and have no other handle.
     pub(super) fn over(region: Region) -> Result<Self, Error> {
         // SAFETY: the caller made the region just now: its size is sealed, and no other process has or maps the region.
-        let mapping = unsafe { RegionMapping::new(region.as_fd(), 0, region.len(), How::Own) }?;
+        let mapping = unsafe { RegionMapping::new(region.fd(), 0, region.len(), How::Own) }?;
         if region.memory.huge_pages {
             mapping.prefer_huge_pages();
         }
@@ -79,7 +78,7 @@ impl RegionWriter {
     /// any more.
     pub fn seal(mut self) -> Result<(Region, RegionCopy), (RegionError, Self)> {
         let region = self.region.clone();
-        let sealed = self.mapping.seal_in_place(region.as_fd(), || region.seal_memory());
+        let sealed = self.mapping.seal_in_place(region.fd(), || region.seal_memory());
         match sealed {
             Ok(()) => Ok((region, RegionCopy::over(self.mapping))),
             Err(error) => Err((RegionError::of(&region, Attempt::Seal, error), self)),
@@ -98,7 +97,7 @@ impl RegionWriter {
     /// mapped at the address, as the memory itself is in the process that made it, unless it has no bytes;
     /// [`Error::NoMemory`].
     pub fn copy_in_child(mut self) -> Result<RegionCopy, (RegionError, Self)> {
-        match self.mapping.copy_in_child(self.region.as_fd()) {
+        match self.mapping.copy_in_child(self.region.fd()) {
             Ok(()) => Ok(RegionCopy::over(self.mapping)),
             Err(error) => {
                 let region = self.region.clone();
