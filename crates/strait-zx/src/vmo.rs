@@ -1,7 +1,8 @@
 //! VMOs: memory as an object, on memfds.
 //!
 //! System calls read and write the memory, not a mapping. So whatever another process does to the size of the memory,
-//! no access faults.
+//! no access faults. There is one exception: memory of a fixed size that another process may have is written through a
+//! mapping. Such a process can block a system call that writes as long as the process likes.
 //!
 //! VMOs are not Strait's regions. A region has a fixed size, is mapped whole, and counts whole for its receiver. A
 //! VMO can be resizable, empty, or too large to map, and unwritten pages cost nothing. So a VMO from a peer counts as
@@ -9,9 +10,11 @@
 
 use std::io::IoSlice;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use rustix::fs::{MemfdFlags, OFlags, SealFlags};
 use rustix::io::{Errno, ReadWriteFlags};
+use strait::region::Region;
 
 use crate::abi::{ZX_VMO_RESIZABLE, zx_koid_t};
 use crate::koid;
@@ -26,6 +29,9 @@ const MAX: u64 = i64::MAX as u64 & !(PAGE - 1);
 pub(crate) struct Vmo {
     fd: OwnedFd,
     koid: zx_koid_t,
+    /// Whether another process may have a descriptor of the memory. Such a process can hold the lock of the memory's
+    /// file as long as the process likes, in a write that does not end.
+    is_shared: AtomicBool,
 }
 
 impl Vmo {
@@ -46,7 +52,7 @@ impl Vmo {
             SealFlags::SHRINK | SealFlags::GROW | SealFlags::SEAL
         };
         rustix::fs::fcntl_add_seals(&fd, seals)?;
-        Ok(Self { fd, koid: koid::next() })
+        Ok(Self { fd, koid: koid::next(), is_shared: AtomicBool::new(false) })
     }
 
     /// Checks that a descriptor that has arrived can be a VMO.
@@ -60,7 +66,7 @@ impl Vmo {
 
     /// Makes a VMO of a descriptor that has arrived and is [checked](Self::check_received).
     pub(crate) fn received(fd: OwnedFd, koid: zx_koid_t) -> Self {
-        Self { fd, koid }
+        Self { fd, koid, is_shared: AtomicBool::new(true) }
     }
 
     pub(crate) fn koid(&self) -> zx_koid_t {
@@ -95,11 +101,15 @@ impl Vmo {
         Ok(())
     }
 
-    /// Writes bytes from `offset` on.
+    /// Writes bytes from `offset` on. If the memory is resizable and another process has it, waits while that process
+    /// writes.
     pub(crate) fn write(&self, mut offset: u64, mut bytes: &[u8]) -> Result<()> {
+        if self.is_shared.load(Ordering::Acquire) && self.has_fixed_size()? {
+            return self.write_through_a_mapping(offset, bytes);
+        }
         check_file_size_limit(offset.saturating_add(bytes.len() as u64))?;
         while !bytes.is_empty() {
-            match pwrite(self.as_fd(), bytes, offset) {
+            match pwrite(self.fd.as_fd(), bytes, offset) {
                 Ok(n) => {
                     bytes = &bytes[n..];
                     offset += n as u64;
@@ -109,6 +119,24 @@ impl Vmo {
             }
         }
         Ok(())
+    }
+
+    /// Returns whether the size can never change, so that an access to a mapping does not fault.
+    fn has_fixed_size(&self) -> Result<bool> {
+        let seals = rustix::fs::fcntl_get_seals(&self.fd)?;
+        Ok(seals.contains(SealFlags::SHRINK | SealFlags::GROW) && is_plain_memory(&self.fd)?)
+    }
+
+    /// Writes bytes from `offset` on to memory of a fixed size.
+    fn write_through_a_mapping(&self, offset: u64, bytes: &[u8]) -> Result<()> {
+        let fd = self.fd.try_clone().map_err(|_| Status::NO_RESOURCES)?;
+        let region = Region::from_fd(fd).map_err(|(failed, _fd)| failed);
+        let offset = usize::try_from(offset).map_err(|_| Status::OUT_OF_RANGE)?;
+        region.and_then(|region| region.write_at(bytes, offset)).map_err(|failed| match failed.error {
+            strait::Error::ReadOnly => Status::ACCESS_DENIED,
+            strait::Error::OutOfRange { .. } => Status::OUT_OF_RANGE,
+            error => error.into(),
+        })
     }
 }
 
@@ -147,7 +175,9 @@ pub(crate) fn is_plain_memory(fd: impl AsFd) -> Result<bool> {
 }
 
 impl AsFd for Vmo {
+    /// Returns the descriptor of the memory. From now on another process may have a duplicate of the descriptor.
     fn as_fd(&self) -> BorrowedFd<'_> {
+        self.is_shared.store(true, Ordering::Release);
         self.fd.as_fd()
     }
 }

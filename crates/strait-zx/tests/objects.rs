@@ -2,7 +2,11 @@
 //! is in this process and in another one.
 
 mod rig;
+#[path = "../../strait-hostile/tests/attacks/standstill.rs"]
+#[expect(dead_code, reason = "the module is that of the attacks, which stand still in other calls as well")]
+mod standstill;
 
+use std::os::fd::FromRawFd;
 use std::time::{Duration, Instant};
 
 use rig::*;
@@ -559,4 +563,26 @@ fn statuses_have_names() {
     assert_eq!(name(-24), "ZX_ERR_PEER_CLOSED");
     assert_eq!(name(-76), "ZX_ERR_CONNECTION_ABORTED");
     assert_eq!((name(1), name(-5)), ("(UNKNOWN)", "(UNKNOWN)"));
+}
+
+/// Shows that memory of a fixed size can be written while another holder of the memory stands still in a write.
+#[test]
+fn a_vmo_is_written_while_another_holder_stands_still_in_a_write() {
+    let Some(watcher) = standstill::Watcher::new() else { return };
+    let memory = vmo(8192);
+    let (mut copy, mut fd) = (0, -1);
+    // SAFETY: the pointers lead to local variables, and the descriptor is owned by nothing else.
+    let fd = unsafe {
+        assert_eq!(zx_handle_duplicate(memory, ZX_RIGHT_SAME_RIGHTS, &mut copy), ZX_OK);
+        assert_eq!(strait_zx_handle_to_fd(copy, &mut fd), ZX_OK);
+        std::os::fd::OwnedFd::from_raw_fd(fd)
+    };
+    let page = watcher.stand_still_in_a_write_to(&fd);
+    let begin = Instant::now();
+    assert_eq!(vmo_write(memory, 4090, b"in the middle"), ZX_OK);
+    assert!(begin.elapsed() < Duration::from_secs(60), "the write took {:?}", begin.elapsed());
+    assert_eq!(vmo_read(memory, 4090, 13), (ZX_OK, b"in the middle".to_vec()));
+    assert_eq!(vmo_write(memory, 8191, b"12"), ZX_ERR_OUT_OF_RANGE);
+    drop(page);
+    assert_eq!(close(memory), ZX_OK);
 }

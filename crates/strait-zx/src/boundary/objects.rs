@@ -94,6 +94,8 @@ pub unsafe extern "C" fn zx_vmo_read(
 }
 
 /// Copies bytes into a VMO. `ZX_ERR_OUT_OF_RANGE` if it has fewer bytes there.
+///
+/// If the VMO is resizable and another process has it, waits while that process writes, however long that takes.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn zx_vmo_write(
     handle: zx_handle_t,
