@@ -1489,6 +1489,10 @@ strait_status strait_wait_set_remove_listener(const struct strait_wait_set *set,
 // Adds any other descriptor, such as a socket, a timer or an eventfd, as `strait_wait_set_add` adds a channel. The
 // events are the events of `poll`; an error or a hang-up counts as both events.
 //
+// A file can make the kernel wait for another process in this call and in each wait of the set, for any time: an epoll
+// instance that another process uses too, or a file of a file system in user space. Do not add a descriptor of a
+// process that you do not trust, unless the kind of the file is known to be harmless.
+//
 // The set watches a duplicate, so the caller still owns `fd`. Remove `fd` from the set before closing `fd`:
 // afterwards, another file may have the number. Fails with `STRAIT_IN_SET` if a descriptor with the same number is in
 // the set.

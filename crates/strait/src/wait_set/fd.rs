@@ -15,6 +15,11 @@ use crate::wake::watched_fd::WatchedFd;
 /// first takes the descriptor out of its wait set. [`Fd::new`] takes the program's descriptor. [`Fd::duplicate`] makes
 /// another descriptor of the same file; the program keeps the original. A regular file is always ready.
 ///
+/// The kernel asks the file whether it is ready, in [`WaitSet::add`](crate::wait::WaitSet::add) and in each wait of the
+/// set. A file can make the kernel wait for another process, for any time: an epoll instance that another process uses
+/// too, or a file of a file system in user space (FUSE). So if a descriptor came from a process that the program does
+/// not trust, watch the descriptor only if its kind is known to be harmless, and not in a set with other members.
+///
 /// ```
 /// use std::io::{Read, Write};
 /// use std::os::unix::net::UnixStream;

@@ -152,7 +152,7 @@ impl WaitSet {
     }
 
     /// Adds `source`, such as a channel, to the wait set; its events carry `key`. If the source is ready now, the next
-    /// wait returns an event. Does not block.
+    /// wait returns an event. Does not block, unless the source is an [`Fd`] whose file makes the kernel wait.
     ///
     /// Several sources may have the same key. The first channel whose other end is in a given process costs some system
     /// calls and a shared page; further channels to the same process cost no system call. A listener and an [`Fd`] cost
