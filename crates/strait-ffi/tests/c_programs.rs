@@ -4,8 +4,10 @@
 mod common;
 
 use std::io::{BufRead, BufReader, Read};
+use std::os::unix::fs::PermissionsExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
 
 use common::{Linkage, c_compilers, cxx_compilers, has, installed, root, run, skip};
 
@@ -106,7 +108,8 @@ fn exceptions_in_cxx() {
     }
 }
 
-/// Shows that a plug-in in a sandbox works with a region and a file, and does not get out.
+/// Shows that a plug-in in a sandbox works with a region and a file, and does not get out; and that the host does not
+/// wait for a plug-in that neither answers nor ends.
 #[test]
 fn a_plug_in_in_a_sandbox() {
     for compiler in cxx_compilers() {
@@ -122,6 +125,16 @@ fn a_plug_in_in_a_sandbox() {
         // The plug-in is killed by SIGSYS, and the host goes on.
         assert_eq!(String::from_utf8_lossy(&output.stdout), "no answer: peer closed (ended with 31)\n");
         assert_eq!(output.status.code(), Some(3));
+        // This plug-in pauses for longer than the test may take. The shell becomes it.
+        let paused = plugin.with_extension("paused");
+        std::fs::write(&paused, "#!/bin/sh\nexec sleep 3600 >/dev/null 2>&1\n").expect("a script");
+        std::fs::set_permissions(&paused, std::fs::Permissions::from_mode(0o755)).expect("a program");
+        let begin = Instant::now();
+        let output = Command::new("timeout").arg("--kill-after=1").arg("300").arg(&host).arg(&paused).output();
+        let output = output.expect("the host");
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.starts_with("no answer: timed out") && said.ends_with("(ended with 9)\n"), "{said}");
+        assert!(begin.elapsed() < Duration::from_secs(250), "{:?}", begin.elapsed());
     }
 }
 

@@ -70,11 +70,18 @@ impl Echo for Echoing {
 /// extension.
 ///
 /// # Errors
-/// The errors of [`Listener::accept_stream`].
+/// The errors of [`Listener::accept_stream`] that do not pass.
 pub async fn serve(listener: Listener, reactor: &Reactor) -> io::Result<()> {
     let routes = Routes::new(EchoServer::new(Echoing)).prepare();
     loop {
-        let stream = listener.accept_stream(reactor).await?;
+        let stream = match listener.accept_stream(reactor).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                // A lack of descriptors or memory passes; another error does not.
+                crate::pause_after(error).await?;
+                continue;
+            }
+        };
         let peer = stream.peer();
         tokio::spawn(serve_connection(stream, peer, routes.clone()));
     }

@@ -15,6 +15,9 @@ use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tokio_serde::formats::Bincode;
 
+/// The greatest number of requests of one client that are served at the same time.
+const AT_A_TIME: usize = 256;
+
 /// How long a client waits for a connection.
 const LIMIT: Duration = Duration::from_secs(60);
 
@@ -57,10 +60,17 @@ impl Echo for Echoing {
 /// kernel.
 ///
 /// # Errors
-/// The errors of [`Listener::accept_stream`].
+/// The errors of [`Listener::accept_stream`] that do not pass.
 pub async fn serve(listener: Listener, reactor: &Reactor) -> io::Result<()> {
     loop {
-        let stream = listener.accept_stream(reactor).await?;
+        let stream = match listener.accept_stream(reactor).await {
+            Ok(stream) => stream,
+            Err(error) => {
+                // A lack of descriptors or memory passes; another error does not.
+                crate::pause_after(error).await?;
+                continue;
+            }
+        };
         let client = stream.peer();
         tokio::spawn(serve_connection(stream, client));
     }
@@ -84,7 +94,9 @@ where
 {
     let transport: Transport<_, ClientMessage<EchoRequest>, Response<EchoResponse>, _> =
         (stream, Bincode::default()).into();
-    let requests = BaseChannel::with_defaults(transport).execute(Echoing { client }.serve());
+    // A client that sends requests without end gets errors for the further ones.
+    let requests = BaseChannel::with_defaults(transport).max_concurrent_requests(AT_A_TIME);
+    let requests = requests.execute(Echoing { client }.serve());
     requests
         .for_each(|request| async {
             tokio::spawn(request);

@@ -89,16 +89,22 @@ async fn child(sleep: bool) -> Result<()> {
     let reactor = reactor(sleep)?;
     let channel = AsyncChannel::new(channel, &reactor)?;
     let mut buffer = [0; 64];
+    let mut filled = 0;
     loop {
         tokio::select! {
             message = channel.recv() => match message {
                 Ok(message) => channel.send(message.bytes()).await?,
                 Err(_) => return Ok(()),
             },
-            read = stream.read_exact(&mut buffer) => match read {
-                Ok(_) => stream.write_all(&buffer).await?,
-                Err(_) => return Ok(()),
+            // A single read: `read_exact` would lose the bytes that it has read when the channel is ready first.
+            read = stream.read(&mut buffer[filled..]) => match read {
+                Ok(0) | Err(_) => return Ok(()),
+                Ok(read) => filled += read,
             },
+        }
+        if filled == buffer.len() {
+            stream.write_all(&buffer).await?;
+            filled = 0;
         }
     }
 }

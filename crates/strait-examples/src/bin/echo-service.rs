@@ -18,6 +18,9 @@ type Result<T> = std::result::Result<T, Box<dyn std::error::Error>>;
 
 const NAME: &str = "echo";
 
+/// How long the service waits before it goes on while it lacks descriptors, memory or threads.
+const PAUSE: Duration = Duration::from_millis(100);
+
 /// Returns the listener of the service manager; without a service manager, a listener of this process.
 fn listener() -> Result<Listener> {
     match Listener::builder().activated(None) {
@@ -46,7 +49,16 @@ fn main() -> Result<()> {
     }
     let listener = listener()?;
     loop {
-        let client = listener.accept(Deadline::NEVER)?;
-        std::thread::spawn(move || serve(&client));
+        let started = match listener.accept(Deadline::NEVER) {
+            Ok(client) => std::thread::Builder::new().spawn(move || serve(&client)).map(drop),
+            // The process has too few descriptors, or too little memory: its clients wait meanwhile.
+            Err(failed) if failed.error.is_temporary() => Err(failed.into()),
+            Err(failed) => return Err(failed.into()),
+        };
+        // Without a thread, the channel to the client is closed, and the service goes on.
+        if let Err(error) = started {
+            eprintln!("a client waits, or is turned away: {error}");
+            std::thread::sleep(PAUSE);
+        }
     }
 }

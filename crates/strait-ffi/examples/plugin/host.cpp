@@ -2,7 +2,7 @@
 //
 // The host starts the plug-in. The host gives the plug-in a picture as a sealed region (which the plug-in cannot
 // change), a file for the answer, and a request. The plug-in enters a sandbox before looking at the three: see
-// plugin.cpp. The plug-in can only answer, be silent or die; in each case the host continues.
+// plugin.cpp. The plug-in can only answer, be silent, pause or die; in each case the host continues.
 //
 //   ./host ./plugin        adds up a picture
 //   ./host ./plugin evil   the plug-in tries to get out first
@@ -12,6 +12,7 @@
 #include <sys/mman.h>
 #include <sys/wait.h>
 
+#include <csignal>
 #include <cstdio>
 #include <cstring>
 #include <numeric>
@@ -51,8 +52,12 @@ int main(int argc, char **argv) {
 
     auto said = plugin.channel.recv(10s);
     plugin.channel.close();
+    // Without its channel an honest plug-in ends. Another one may be paused, or go on: the host does not wait for it.
     int ended = 0;
-    waitpid(plugin.pid, &ended, 0);
+    if (waitpid(plugin.pid, &ended, WNOHANG) == 0) {
+        kill(plugin.pid, SIGKILL);
+        waitpid(plugin.pid, &ended, 0);
+    }
     if (!said) {
         std::printf("no answer: %.*s (ended with %d)\n", static_cast<int>(said.error().text().size()), said.error().text().data(),
                     WIFSIGNALED(ended) ? WTERMSIG(ended) : -WEXITSTATUS(ended));

@@ -15,6 +15,9 @@ pub(crate) const SHOW: u8 = 2;
 
 const BROWSER: u64 = u64::MAX;
 
+/// The number of tiles that are taken from a renderer in a row: an honest renderer sends no more for a page.
+const AT_A_TIME: usize = TILES * TILES;
+
 pub(crate) fn main() -> Result<()> {
     let browser = strait::from_parent()?;
     let all = WaitSet::new()?;
@@ -52,10 +55,12 @@ pub(crate) fn main() -> Result<()> {
     }
 }
 
-/// Copies the arrived tiles into the window. If the renderer has died, its channel is dropped; its tiles in the
-/// window stay.
+/// Copies the arrived tiles into the window, at most [`AT_A_TIME`], so that a renderer that sends without end does not
+/// keep the others waiting: the wait set reports the renderer again. If the renderer has died, its channel is dropped;
+/// its tiles in the window stay.
 fn show(renderers: &mut [Option<Channel>], tab: usize, window: &mut [u8]) {
-    while let Some(renderer) = &renderers[tab] {
+    for _ in 0..AT_A_TIME {
+        let Some(renderer) = &renderers[tab] else { return };
         match renderer.try_recv() {
             Ok(mut message) => {
                 if let Err(why) = show_tile(&mut message, tab, window) {
@@ -79,7 +84,9 @@ fn show_tile(message: &mut Message, tab: usize, window: &mut [u8]) -> std::resul
     if column >= TILES || row >= TILES {
         return Err("a tile outside of the tab");
     }
-    let handle = message.take_handles().ok().and_then(|mut handles| handles.pop());
+    // Other handles stay in the message, and are closed with it: closing a descriptor of a stranger may take long.
+    let [Handle::Region(_)] = message.handles() else { return Err("a tile needs one region") };
+    let handle = message.take_handle(0).ok().flatten();
     let tile = handle.and_then(Handle::into_region).ok_or("a tile without a picture")?;
     // A sealed region cannot change during the read. Its size comes from the kernel, not from the renderer.
     let tile = tile.view(..).map_err(|_| "a tile that is not sealed")?;

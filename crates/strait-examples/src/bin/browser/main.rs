@@ -23,7 +23,7 @@ mod compositor;
 mod renderer;
 mod sandbox;
 
-use std::process::{Child, Command};
+use std::process::{Child, Command, ExitStatus};
 
 use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, CommandExt, Deadline, Error, Outgoing};
@@ -66,8 +66,9 @@ fn browser(file: Option<&str>) -> Result<()> {
             let tab = &mut tabs[usize::from(number)];
             match tab.renderer.try_recv() {
                 Ok(message) if message.bytes() == [PAINTED] => {
-                    // If the renderer has died, the next receive will say so.
-                    let _ = tab.renderer.send(&[PAINT]);
+                    // If the renderer has died, the next receive will say so. The browser does not wait for a renderer
+                    // that reads nothing.
+                    let _ = tab.renderer.try_send(&[PAINT]);
                     if number == 1 && std::mem::take(&mut to_kill) {
                         tab.process.kill()?;
                     }
@@ -77,7 +78,7 @@ fn browser(file: Option<&str>) -> Result<()> {
                 Err(Error::WouldBlock) => {}
                 // An error comes only after all messages of the renderer were received.
                 Err(error) => {
-                    println!("tab {number}: its renderer is gone ({error}, {}), and is replaced", tab.process.wait()?);
+                    println!("tab {number}: its renderer is gone ({error}, {}), and is replaced", tab.end()?);
                     *tab = browser.open(number, tab.page)?;
                 }
             }
@@ -91,8 +92,7 @@ fn browser(file: Option<&str>) -> Result<()> {
     // A closed channel ends the process at the other end.
     drop(browser.compositor);
     for mut tab in tabs {
-        drop(tab.renderer);
-        tab.process.wait()?;
+        tab.end()?;
     }
     browser.compositor_process.wait()?;
     Ok(())
@@ -110,6 +110,14 @@ struct Tab {
     renderer: Channel,
     process: Child,
     finished: bool,
+}
+
+impl Tab {
+    /// Ends the process of the renderer if it still runs: a renderer may close its channel, and go on.
+    fn end(&mut self) -> Result<ExitStatus> {
+        self.process.kill()?;
+        Ok(self.process.wait()?)
+    }
 }
 
 impl Browser {
