@@ -23,6 +23,8 @@ pub enum Action {
     Go(Process, EndId, Doing),
     /// The move of the end finds a socket full, so descriptors cannot be sent.
     Full(Process, EndId),
+    /// The source lacks memory for the messages that it drains, after it has set the mark: it gives the move up.
+    Stay(Process, EndId),
     /// The process does a task.
     Task(Process, Task),
     /// The process does the next step of a fuse.
@@ -50,6 +52,7 @@ impl Action {
                 | Self::Send(..)
                 | Self::Close(..)
                 | Self::Full(..)
+                | Self::Stay(..)
                 | Self::Die(_)
         )
     }
@@ -63,6 +66,11 @@ pub(crate) fn actions(configuration: &Configuration, state: &State, actions: &mu
             actions.push(Action::Go(process, id, end.doing));
             if matches!(end.doing, Doing::Moving(Move { phase: Phase::Commit, .. })) && state.fulls > 0 {
                 actions.push(Action::Full(process, id));
+            }
+            if let Doing::Moving(Move { phase: Phase::Drain(_, Some(_)), item: 0, .. }) = end.doing
+                && state.stays > 0
+            {
+                actions.push(Action::Stay(process, id));
             }
             continue;
         }

@@ -228,6 +228,23 @@ pub fn troubles() -> Vec<Case> {
                 .deaths(1, &[0, 1, 2, 3]),
         ),
         case(
+            "both ends move, a source lacks memory to drain; 2 messages each",
+            15_293,
+            &[Met::Stayed, Met::Lost, Met::PublishFrozen],
+            both_move(2, 1).stays(1),
+        ),
+        case(
+            "both ends move or are closed, sources lack memory to drain twice; a death",
+            214_159,
+            &[Met::Stayed, Met::Lost, Met::CloseFrozen, Met::Abandoned],
+            Configuration::new(3)
+                .channel((0, closing(writes(1).moves(1, &[1]))), (1, closing(writes(1).moves(1, &[2]))))
+                .carrier(0, 2)
+                .carrier(1, 2)
+                .stays(2)
+                .deaths(1, &[0, 1, 2]),
+        ),
+        case(
             "the carrier's other end moves; a full socket, two deaths",
             103_537,
             &[Met::Nested, Met::CommitFrozen, Met::CalledOff, Met::ClaimedDead],
@@ -281,6 +298,18 @@ pub fn sleepers() -> Vec<Case> {
                 .channel((0, writes(1).moves(1, &[1])), (3, User::idle().sleeps()))
                 .channel((0, User::idle()), (1, User::idle().moves(1, &[2])))
                 .carrier(1, 2),
+        ),
+        case(
+            "the other end's reader sleeps, a source lacks memory to drain; a death",
+            124_808,
+            &[Met::Stayed, Met::SleptVia, Met::WokenVia],
+            one_moves(writes(2), writes(1).sleeps()).stays(1).deaths(1, &[0, 1, 2]),
+        ),
+        case(
+            "the other end's writer waits for room, a source lacks memory to drain",
+            21_056,
+            &[Met::Stayed, Met::SleptVia, Met::WokenForRoom],
+            one_moves(writes(1), writes(3).waits()).stays(1),
         ),
         case(
             "the other end's writer waits for room",

@@ -50,6 +50,8 @@ pub struct Configuration {
     pub deaths: u8,
     /// The number of times that a socket may be full.
     pub fulls: u8,
+    /// The number of times that a source may lack memory for the messages that it drains.
+    pub stays: u8,
     /// Whether a drain takes one step for each record, in place of one step for the whole ring.
     pub one_by_one: bool,
     /// The deliberate error in the protocol, if there is one.
@@ -130,6 +132,12 @@ impl Configuration {
     /// Lets a socket be full this many times.
     pub fn fulls(mut self, fulls: u8) -> Self {
         self.fulls = fulls;
+        self
+    }
+
+    /// Lets a source lack memory for the messages that it drains this many times.
+    pub fn stays(mut self, stays: u8) -> Self {
+        self.stays = stays;
         self
     }
 

@@ -110,6 +110,9 @@ pub enum Doing {
     Nothing,
     /// The owner sends the end to another process.
     Moving(Move),
+    /// The owner has given a move up after its mark, for lack of memory, and keeps the end. The next step reads the
+    /// incoming ring to its end, and continues in the new lane. The values are the new lane and the lane with the mark.
+    Staying(LaneId, LaneId),
     /// The owner closes the end; the next step seals the ring that the end writes.
     ClosingOut,
     /// The owner closes the end; the next step drops unread messages and seals the ring read by the end.

@@ -53,6 +53,9 @@
 //!    *cancelled*, and the send would block. If *x* has no other end any more, *a* is closed instead.
 //! 6. **Hand over**: A sets each new lane to *handed over*, and wakes *b* if *b* sleeps relayed (below).
 //!
+//! If A lacks memory during the drain of *a*, the mark has led *b* to N already. So A keeps *a*, and the send fails.
+//! The next call on *a* drains the rest, freezes the ring, continues in N, and sets N to *cancelled*.
+//!
 //! *b* continues to read in N when it comes to the mark, and to write in N when it finds its ring frozen, whichever
 //! is first. *b* may publish in N at once, but while N is pending *b* can neither be sent nor carry an end. When C
 //! receives *a* (or drops it), C sets *claimed*, or finds *abandoned*. In the second case the backlog can be read,
@@ -108,8 +111,9 @@
 //! - Messages arrive in order, each once.
 //! - *Peer closed* comes after everything that was written.
 //! - An end is in a single place, and on lanes announced to its process.
-//! - A lane is pending only while its source is at work on it or dead. A move can always take its next step, so no end
-//!   waits for an idle process. Only the move of an end, or through an end, waits for another move.
+//! - A lane is pending only while its source is at work on it or dead, or until the next call on an end whose move was
+//!   given up. A move can always take its next step, so no end waits for an idle process. Only the move of an end, or
+//!   through an end, waits for another move.
 //!
 //! In every state in which only a user can cause the next step (at rest):
 //! - Every written message has been received, unless its reader is closed or dead.
@@ -141,13 +145,24 @@
 //!
 //! # What is left out
 //!
-//! - Weak memory, and the insides of a ring: see `ring/tests/model.rs` in `strait`.
+//! - Weak memory, and the insides of a ring: see `src/ring/tests/model.rs` in `strait-ring`.
 //! - Hostile processes. All processes keep to the protocol until they die.
 //! - The making of links: two processes have a link as soon as a lane joins them, and the link is down when either
 //!   process is dead. The model does not have the death of a source that has told only one of two processes of a
 //!   link; no mark has named its lane at that time.
 //! - The end of unused lanes: the model forgets a lane that was made and is not needed (a lost race, a cancelled
 //!   move). The library must tell the process to which it announced the lane.
+//! - The reuse of a lane's slot, with the words *done* and *moving*.
+//! - A user who makes no call on an end whose move was given up. In the library the lane stays pending as long, and the
+//!   other end can neither be sent nor send ends meanwhile. In the model this call always comes, as every receive does.
+//!   The move of an end in a backlog is never given up after its mark.
+//! - The beginning of a fuse: the moves that hold the far ends, and their cancellation if the fuse cannot begin. A fuse
+//!   of the model begins with both far ends held.
+//! - Relayed sleepers of a fuse's far ends between its steps. The library wakes such a sleeper when it publishes or
+//!   marks in the lane that holds the far end, because the process that fuses is itself the source of that lane. The
+//!   model leaves the sleeper until the lane is cancelled.
+//! - Attachments: the packets that bring them, their retraction, and a message whose attachments keep it from being
+//!   published again in another lane.
 //! - Descriptors other than ends, sizes, and credit. A ring has room for one message, or without bounds.
 //! - Endless attempts: a user may try again and again to send an end whose unread messages hold the other end of the
 //!   carrier, and each attempt is called off.
@@ -173,6 +188,8 @@
 //! | both ends move or are closed; a full socket, a death | 188 764 |
 //! | the carrier is closed at either end, two deaths | 357 746 |
 //! | a chain of two moves, the other end moves too, a death | 153 265 |
+//! | both ends move, a source lacks memory to drain; 2 messages each | 15 293 |
+//! | both ends move or are closed, sources lack memory to drain twice; a death | 214 159 |
 //! | the carrier's other end moves; a full socket, two deaths | 103 537 |
 //! | a busy carrier's other end moves; a full socket, a death | 343 633 |
 //! | the other end's reader sleeps | 121 588 |
@@ -180,6 +197,8 @@
 //! | both readers sleep | 106 684 |
 //! | both ends move, one reader sleeps, a death | 264 444 |
 //! | the carrier's other end moves, the peer's reader sleeps | 132 322 |
+//! | the other end's reader sleeps, a source lacks memory to drain; a death | 124 808 |
+//! | the other end's writer waits for room, a source lacks memory to drain | 21 056 |
 //! | the other end's writer waits for room | 85 687 |
 //! | the other end's writer waits and its reader sleeps | 187 693 |
 //! | two channels are fused, 2 messages each | 2 623 |

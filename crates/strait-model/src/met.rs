@@ -29,6 +29,8 @@ pub enum Met {
     ClaimedDead,
     /// A source called a move off.
     CalledOff,
+    /// A source gave a move up after its mark.
+    Stayed,
     /// The message with an end found its ring frozen.
     CommitFrozen,
     /// An end in the backlog moved together with the moving end.
@@ -47,7 +49,7 @@ pub enum Met {
     WokenVia,
 }
 
-const EVERY: [Met; 19] = [
+const EVERY: [Met; 20] = [
     Met::PublishFrozen,
     Met::CloseFrozen,
     Met::NextFrozen,
@@ -59,6 +61,7 @@ const EVERY: [Met; 19] = [
     Met::ClaimedFirst,
     Met::ClaimedDead,
     Met::CalledOff,
+    Met::Stayed,
     Met::CommitFrozen,
     Met::Nested,
     Met::NestedRefused,

@@ -79,7 +79,8 @@ impl Model for Protocol {
 }
 
 impl Protocol {
-    /// Returns whether nothing more happens unless a user acts, a process dies, or a socket is full.
+    /// Returns whether nothing more happens unless a user acts, a process dies, a socket is full, or a source lacks
+    /// memory.
     fn at_rest(&self, state: &State) -> bool {
         let mut actions = Vec::new();
         self.actions(state, &mut actions);
@@ -127,6 +128,7 @@ fn at_work(state: &State, process: Process, lane: LaneId) -> bool {
         || owner.fuse.as_ref().is_some_and(fuses)
         || owner.ends.iter().any(|end| match end.doing {
             Doing::Moving(Move { phase: Phase::Drain(new, _) | Phase::LateMark(new), .. }) if new == lane => true,
+            Doing::Staying(new, _) => new == lane,
             Doing::Moving(_) => {
                 end.items().iter().any(|item| item.tx == lane && item.id.side() == state.lane(lane).moved)
             }

@@ -110,6 +110,8 @@ pub struct State {
     pub deaths: u8,
     /// The number of times that a socket may still be full.
     pub fulls: u8,
+    /// The number of times that a source may still lack memory for the messages that it drains.
+    pub stays: u8,
     /// Whether the fusing process died before the far ends were joined.
     pub cut: bool,
     /// The fault in the last step, if there was one.

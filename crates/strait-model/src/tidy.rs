@@ -59,6 +59,10 @@ impl Numbers {
     fn end(&mut self, end: &mut End) {
         self.lane(&mut end.tx);
         self.lane(&mut end.rx);
+        if let Doing::Staying(new, marked) = &mut end.doing {
+            self.lane(new);
+            self.lane(marked);
+        }
         if let Doing::Moving(movement) = &mut end.doing {
             match &mut movement.phase {
                 Phase::Drain(lane, marked) => {

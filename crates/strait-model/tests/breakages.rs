@@ -80,6 +80,7 @@ fn carrying_over_a_pending_lane() {
 #[test]
 fn calling_off_without_the_word() {
     finds(Breakage::StayPending, NO_IDLE_SOURCE, two().fulls(1));
+    finds(Breakage::StayPending, NO_IDLE_SOURCE, two().stays(1));
 }
 
 #[test]

@@ -24,6 +24,7 @@ pub(crate) fn start(configuration: &Configuration) -> State {
         ledger: Vec::new(),
         deaths: configuration.deaths,
         fulls: configuration.fulls,
+        stays: configuration.stays,
         cut: false,
         wrong: None,
     };
@@ -80,11 +81,16 @@ impl World<'_> {
                 self.state.owned_mut(process, id).doing = Doing::ClosingOut;
             }
             Action::Go(process, id, Doing::Moving(movement)) => self.go_on(process, id, movement),
+            Action::Go(process, id, Doing::Staying(new, marked)) => self.finish_move(process, id, new, marked),
             Action::Go(process, id, Doing::ClosingOut) => self.close_out(process, id),
             Action::Go(process, id, _) => self.close_in(process, id),
             Action::Full(process, id) => {
                 self.state.fulls -= 1;
                 self.call_off(process, id, false);
+            }
+            Action::Stay(process, id) => {
+                self.state.stays -= 1;
+                self.stay(process, id);
             }
             Action::Task(process, task) => self.task(process, task),
             Action::Fuse(process) => self.fuse(process),

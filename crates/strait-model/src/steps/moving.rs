@@ -10,6 +10,16 @@ use crate::lane::{Half, LaneId, Record, Seal, TransferState};
 use crate::met::Met;
 use crate::state::{Process, Task};
 
+/// The result of reading an incoming ring to its end.
+enum Drained {
+    /// More is left to read in the ring.
+    Partly,
+    /// Nothing is left to read on the old lanes.
+    Wholly,
+    /// The other end moves at once and goes first. The end is on the lane of the other end now.
+    Lost,
+}
+
 impl World<'_> {
     /// Begins to send an end through `carrier`, and marks its ring: the beginning and the mark are one step.
     pub(super) fn send(&mut self, process: Process, id: EndId, carrier: EndId) {
@@ -101,39 +111,79 @@ impl World<'_> {
     /// configuration drains record by record: no other process sees which records were taken, and a process that
     /// publishes between two reads might have published before the first read.
     fn drain(&mut self, process: Process, id: EndId, movement: Move, new: LaneId, marked: Option<LaneId>) {
+        match self.read_to_end(process, id, movement.item, new, marked) {
+            Drained::Partly => {}
+            Drained::Wholly => self.drained(process, id, movement, new),
+            Drained::Lost => self.begin_again(process, id, movement),
+        }
+    }
+
+    /// Reads the incoming ring of an end into its backlog, and freezes the ring for the lane `new`. If the other end
+    /// moves at once and goes first, puts the end on the lane of the other end instead.
+    fn read_to_end(&mut self, process: Process, id: EndId, at: usize, new: LaneId, marked: Option<LaneId>) -> Drained {
         loop {
-            let (taken, done) = self.take_next(process, id, movement.item);
-            let item = self.item_mut(process, id, movement.item);
+            let (taken, done) = self.take_next(process, id, at);
+            let item = self.item_mut(process, id, at);
             let side = item.id.side();
             match taken {
                 Taken::Message(message) => item.backlog.push(message),
                 Taken::Next => {}
                 Taken::Mark(lane) if marked == Some(item.rx) => {
                     if side == 0 || self.broken(Breakage::BothWin) {
-                        return self.drained(process, id, movement, new);
+                        return Drained::Wholly;
                     }
                     self.seen.note(Met::Lost);
-                    let item = self.item_mut(process, id, movement.item);
+                    let item = self.item_mut(process, id, at);
                     (item.tx, item.rx) = (lane, lane);
-                    return self.begin_again(process, id, movement);
+                    return Drained::Lost;
                 }
                 Taken::Mark(lane) => item.rx = lane,
                 Taken::Nothing => {
                     let (item, rx) = (item.id, item.rx);
                     self.seal(process, item, rx, Seal::Frozen(new));
-                    return self.drained(process, id, movement, new);
+                    return Drained::Wholly;
                 }
                 Taken::End => {
                     if item.reading == Reading::Open {
                         item.reading = Reading::Ended;
                     }
-                    return self.drained(process, id, movement, new);
+                    return Drained::Wholly;
                 }
             }
             if self.configuration.one_by_one && !done {
-                return;
+                return Drained::Partly;
             }
         }
+    }
+
+    /// Gives a move up after its mark. The other end knows the new lane, so the end will continue there.
+    pub(super) fn stay(&mut self, process: Process, id: EndId) {
+        self.seen.note(Met::Stayed);
+        let end = self.state.owned_mut(process, id);
+        if let Doing::Moving(Move { phase: Phase::Drain(new, Some(marked)), .. }) = end.doing {
+            end.doing = Doing::Staying(new, marked);
+        }
+    }
+
+    /// Completes a move that was given up: the end reads its incoming ring to the end, continues in the new lane, and
+    /// cancels the transfer of that lane.
+    pub(super) fn finish_move(&mut self, process: Process, id: EndId, new: LaneId, marked: LaneId) {
+        match self.read_to_end(process, id, 0, new, Some(marked)) {
+            Drained::Partly => return,
+            Drained::Lost => {}
+            Drained::Wholly => {
+                let end = self.state.owned_mut(process, id);
+                (end.tx, end.rx) = (new, new);
+                if !self.broken(Breakage::StayPending) {
+                    let word = &mut self.state.lane_mut(new).transfer;
+                    if *word == TransferState::Pending {
+                        *word = TransferState::Cancelled;
+                    }
+                    self.decided(process, new);
+                }
+            }
+        }
+        self.state.owned_mut(process, id).doing = Doing::Nothing;
     }
 
     /// Puts the moving end on the new lane once its incoming ring was read to the end: nothing is left on its old
