@@ -48,6 +48,9 @@ pub(super) struct Rx {
     /// Whether nothing more can be received from the ring, because the receiving direction has ended. The backlog may
     /// still have messages.
     pub(super) over: bool,
+    /// Whether the receiving direction has ended with [`Error::PeerClosed`], while there was no cold state. So closing
+    /// an end allocates nothing.
+    closed: bool,
     /// The cold state of the receiving direction, which few ends ever need; `None` until it is first needed.
     pub(super) cold: Option<Box<RxCold>>,
 }
@@ -73,7 +76,8 @@ pub(super) struct RxCold {
     reads_long_tables: bool,
     /// Whether a handle table was not read since the last [`Rx::was_table_too_long`], because of its length.
     table_too_long: bool,
-    /// The error with which the receiving direction has ended; `None` before the end.
+    /// The error with which the receiving direction has ended; `None` before the end, and if the field `closed` of
+    /// [`Rx`] is set.
     ended: Option<Error>,
     /// The survey (count) of queued messages, with its position; `None` before a call asked for the status.
     ahead: Option<Lookahead>,
@@ -138,6 +142,7 @@ impl Rx {
             lane: lane.clone(),
             generation: 0,
             over: false,
+            closed: false,
             cold: None,
         };
         rx.enter(lane);
@@ -313,7 +318,9 @@ impl Rx {
     }
 
     pub(super) fn set_ahead(&mut self, ahead: Option<Lookahead>) {
-        self.cold().ahead = ahead;
+        if ahead.is_some() || self.cold.is_some() {
+            self.cold().ahead = ahead;
+        }
     }
 
     /// Makes every later receive from this end take the slow path; a wait set is then notified of each received
@@ -422,7 +429,7 @@ impl Rx {
     /// Returns the error with which the receiving direction has ended; `None` while it has not ended. After the end,
     /// only messages in the backlog can still be received.
     pub(super) fn ended(&self) -> Option<Error> {
-        self.cold.as_ref().and_then(|cold| cold.ended)
+        if self.closed { Some(Error::PeerClosed) } else { self.cold.as_ref().and_then(|cold| cold.ended) }
     }
 
     /// Returns the consumer and the next record, if the next message is plain: its payload is in the ring, it has no
@@ -456,10 +463,15 @@ impl Rx {
 
     pub(super) fn end_with(&mut self, error: Error) -> Error {
         self.over = true;
-        self.lane.report_error(self.ended().is_none(), error);
-        let error = *self.cold().ended.get_or_insert(error);
+        let ended = self.ended();
+        self.lane.report_error(ended.is_none(), error);
+        match (ended, &self.cold) {
+            (Some(_), _) => {}
+            (None, None) if error == Error::PeerClosed => self.closed = true,
+            (None, _) => self.cold().ended = Some(error),
+        }
         self.reopen();
-        error
+        ended.unwrap_or(error)
     }
 
     /// Returns a pointer to the payload of a record in the ring, in shared memory that the peer can still change.

@@ -56,6 +56,9 @@ pub(super) struct Tx {
     /// Whether nothing can be staged in the present ring: for good, because the sending direction has ended, or until
     /// this end has gone on to another lane.
     pub(super) over: bool,
+    /// Whether the sending direction has ended with [`Error::PeerClosed`], while there was no cold state. So closing an
+    /// end allocates nothing.
+    closed: bool,
     /// Number of messages staged or committed by this end in this lane.
     pub(super) sequence: u64,
     /// The number of uncommitted staged messages, and their payload bytes.
@@ -77,7 +80,8 @@ struct TxCold {
     /// were sent in this lane.
     in_flight: Option<Arc<InFlight>>,
     pool: Pool,
-    /// The error with which the sending direction has ended; `None` before the end.
+    /// The error with which the sending direction has ended; `None` before the end, and if the field `closed` of [`Tx`]
+    /// is set.
     ended: Option<Error>,
     /// The error of the given-up pending move of this end, which keeps this end from going on in the fresh lane; `None`
     /// if there is no such error.
@@ -105,6 +109,7 @@ impl Tx {
             sign: 0,
             cold: None,
             over: false,
+            closed: false,
         }
     }
 
@@ -119,7 +124,7 @@ impl Tx {
         // The error was reported when it ended the sending direction; this lane may lead to a different process.
         if let Some(error) = ended {
             self.over = true;
-            self.cold().ended = Some(error);
+            self.set_ended(error);
         }
     }
 
@@ -152,12 +157,24 @@ impl Tx {
 
     pub(super) fn end_with(&mut self, error: Error) -> Error {
         self.over = true;
-        self.lane.report_error(self.ended().is_none(), error);
-        *self.cold().ended.get_or_insert(error)
+        let ended = self.ended();
+        self.lane.report_error(ended.is_none(), error);
+        ended.unwrap_or_else(|| {
+            self.set_ended(error);
+            error
+        })
+    }
+
+    /// Notes that the sending direction, which has not ended before, has ended with `error`.
+    fn set_ended(&mut self, error: Error) {
+        match &self.cold {
+            None if error == Error::PeerClosed => self.closed = true,
+            _ => self.cold().ended = Some(error),
+        }
     }
 
     pub(super) fn ended(&self) -> Option<Error> {
-        self.cold.as_ref().and_then(|cold| cold.ended)
+        if self.closed { Some(Error::PeerClosed) } else { self.cold.as_ref().and_then(|cold| cold.ended) }
     }
 
     /// Returns the error of the given-up pending move of this end. Until the move is finished, this end cannot go on in

@@ -124,11 +124,17 @@ impl Closing {
     /// Closes the ends, and then, one after the other, the ends in their unreceived messages, until all are closed or
     /// this attempt has reached its limit of work. Returns the ends left for later attempts, each part with the reason.
     /// A loop replaces recursion, because ends may lie deeply in each other's messages.
-    pub(super) fn attempt(mut self) -> Vec<(Self, Open)> {
+    pub(super) fn attempt(self) -> Vec<(Self, Open)> {
+        self.attempt_from(None)
+    }
+
+    /// Does what [`attempt`](Self::attempt) does, and closes `first` before the other ends. The only allocations are
+    /// for ends in unreceived messages, and for ends that stay open.
+    fn attempt_from(mut self, mut first: Option<Arc<End>>) -> Vec<(Self, Open)> {
         let mut work = if self.is_first { Work::new(self.limit) } else { Work::later(self.limit) };
         self.is_first = false;
         let mut left = Vec::new();
-        while let Some(end) = self.ends.pop() {
+        while let Some(end) = first.take().or_else(|| self.ends.pop()) {
             let (handles, open) = end.close(&mut work);
             match open {
                 None => {}
@@ -263,13 +269,19 @@ pub(crate) fn close(end: &Arc<End>) {
 /// Closes an unused end, and the ends in its unreceived messages. Ends still open after one attempt get a deferred
 /// close.
 pub(super) fn close_all(end: Arc<End>) {
-    close_ends(vec![end], CLOSE_LIMIT);
+    let closing = Closing { ends: Vec::new(), limit: CLOSE_LIMIT, is_first: true };
+    close_rest_later(closing.attempt_from(Some(end)));
 }
 
 /// Closes unused ends as [`close_all`] does. `limit` is the number of records left for all attempts, of
 /// [`CLOSE_LIMIT`].
 fn close_ends(ends: Vec<Arc<End>>, limit: usize) {
-    for (closing, open) in (Closing { ends, limit, is_first: true }).attempt() {
+    close_rest_later(Closing { ends, limit, is_first: true }.attempt());
+}
+
+/// Gives the ends that an attempt has left open, each part with the reason, a deferred close.
+fn close_rest_later(left: Vec<(Closing, Open)>) {
+    for (closing, open) in left {
         deferred_close::close_later(closing, open);
     }
 }
