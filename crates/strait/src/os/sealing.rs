@@ -10,7 +10,7 @@
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::mpsc;
-use std::sync::{Condvar, Mutex, PoisonError};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use crate::error::Error;
@@ -56,29 +56,36 @@ impl Drop for Turn {
     }
 }
 
-/// Makes a thread call `seal`, which adds seals to the memory `fd`, and waits for the thread for a limited time. The
-/// thread owns `fd`. `source` is a number for the source of the memory.
+/// Makes a thread call `seal`, which adds seals to the memory `fd`, and waits for the thread for a limited time. `fd`
+/// stays open until the thread is done. `source` is a number for the source of the memory. If a sandbox forbids this
+/// process to start threads, calls `seal` in the calling thread, which may then block.
 ///
 /// # Errors
 /// The errors of `seal`. [`Error::WouldBlock`] if the thread, or an earlier thread for the source, takes too long: the
 /// thread adds the seals as soon as it can. [`Error::System`] if no thread could be started.
 pub(crate) fn seal_elsewhere(
-    fd: impl AsFd + Send + 'static,
+    fd: impl AsFd + Send + Sync + 'static,
     source: usize,
     seal: fn(BorrowedFd<'_>) -> Result<(), Error>,
 ) -> Result<(), Error> {
     let deadline = Instant::now() + PATIENCE;
     let turn = Turn::take(source, deadline).ok_or(Error::WouldBlock)?;
     let (done, result) = mpsc::sync_channel(1);
-    let run = move || {
-        let sealed = seal(fd.as_fd());
-        drop(fd);
-        drop(turn);
-        // The caller may have stopped waiting.
-        let _ = done.send(sealed);
+    let fd = Arc::new(fd);
+    let run = {
+        let fd = fd.clone();
+        move || {
+            let sealed = seal((*fd).as_fd());
+            drop(fd);
+            drop(turn);
+            // The caller may have stopped waiting.
+            let _ = done.send(sealed);
+        }
     };
-    if !background::start(c"strait-seal", STACK, run) {
-        return Err(Error::System { call: "clone", code: libc::EAGAIN });
+    match background::try_to_start(c"strait-seal", STACK, run) {
+        Ok(()) => {}
+        Err(libc::EPERM | libc::ENOSYS | libc::EACCES) => return seal((*fd).as_fd()),
+        Err(code) => return Err(Error::System { call: "clone", code }),
     }
     result.recv_timeout(deadline.saturating_duration_since(Instant::now())).unwrap_or(Err(Error::WouldBlock))
 }

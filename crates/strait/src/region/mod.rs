@@ -362,7 +362,8 @@ impl Region {
     ///
     /// A process that has the region can block the kernel's call that seals, by a write to the region that does not
     /// end. So if the region was received, or the program has sent it or asked for its descriptor, a thread of the
-    /// library makes the call, and this call waits for the thread for at most 1 second.
+    /// library makes the call, and this call waits for the thread for at most 1 second. (In a sandbox that refuses to
+    /// start threads there is no such thread, and this call may block.)
     ///
     /// # Errors
     /// [`Error::StillMapped`] if the region is still mapped for writing after 100 ms, in this process or in another

@@ -25,6 +25,15 @@ const MORE: usize = 1 << 20;
 /// signal handler of the program may rely on the program's own threads, their stacks and their data. Returns `false` if
 /// no thread could be started.
 pub(crate) fn start(name: &'static CStr, stack: usize, run: impl FnOnce() + Send + 'static) -> bool {
+    try_to_start(name, stack, run).is_ok()
+}
+
+/// Starts a thread as [`start`] does. Fails with the error number of the C library if no thread could be started.
+pub(crate) fn try_to_start(
+    name: &'static CStr,
+    stack: usize,
+    run: impl FnOnce() + Send + 'static,
+) -> Result<(), libc::c_int> {
     // The new thread inherits the signal mask of the calling thread. If blocking is refused, handlers may run on the
     // new thread.
     let _blocked = Blocked::all();
@@ -36,8 +45,9 @@ pub(crate) fn start(name: &'static CStr, stack: usize, run: impl FnOnce() + Send
     if created != 0 {
         // SAFETY: the box was leaked above, and no thread owns the box.
         drop(unsafe { Box::from_raw(thread) });
+        return Err(created);
     }
-    created == 0
+    Ok(())
 }
 
 /// Creates the thread with a stack of `stack` bytes; the thread then owns `thread`. Returns 0, or the error number if
