@@ -133,11 +133,11 @@ impl World {
             0 => region.read_at(&mut out, range.start),
             1 => {
                 let map = map.take().map_or_else(|| region.map(..), Ok).expect("a mapping of all of it");
-                let read = map.read(range.start, &mut out);
+                let read = map.read_at(&mut out, range.start);
                 // Sent memory shrinks now, if it can.
                 self.proxies.pump();
                 let mut again = out.clone();
-                assert_eq!(map.read(range.start, &mut again), read);
+                assert_eq!(map.read_at(&mut again, range.start), read);
                 let _ = map.word64(range.start & !7).map(|word| word.load(std::sync::atomic::Ordering::Relaxed));
                 if a & 8 != 0 {
                     self.regions.held[at].map = Some(map);
@@ -212,7 +212,7 @@ impl World {
                 let bytes = fact.map_or(vec![0xdd; range.end], |fact| content(fact.seed, range.end));
                 let written = match a % 8 {
                     3 => region.write_at(&bytes[range.clone()], range.start),
-                    _ => region.map_writable(..).and_then(|map| map.write(range.start, &bytes[range.clone()])),
+                    _ => region.map_writable(..).and_then(|map| map.write_at(&bytes[range.clone()], range.start)),
                 };
                 written.inspect(|()| assert!(range.end <= region.len(), "bytes that it does not have were written"))
             }

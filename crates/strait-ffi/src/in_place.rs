@@ -273,8 +273,8 @@ pub unsafe extern "C" fn strait_view_len(view: *const strait_view) -> usize {
 }
 
 /// Returns the bytes of the message, valid until the view is freed. **Unless the message is sealed, the peer can change
-/// the bytes while this process reads them**: copy the bytes on which a decision depends with `strait_view_copy`, and
-/// decide on the copy. Returns `NULL` for `NULL`, and in the child of a `fork`.
+/// the bytes while this process reads them**: copy the bytes on which a decision depends with `strait_view_read_at`,
+/// and decide on the copy. Returns `NULL` for `NULL`, and in the child of a `fork`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_view_data(view: *const strait_view) -> *const c_void {
     // SAFETY: the pointer is `NULL`, or an object of the caller's.
@@ -290,14 +290,14 @@ pub unsafe extern "C" fn strait_view_is_sealed(view: *const strait_view) -> bool
         .is_some_and(|view| call_or(false, || view.view.check_fork().is_ok() && view.view.sealed().is_some()))
 }
 
-/// Copies `len` bytes of the message, from `offset` on, to `out`. Fails with `STRAIT_INVALID_ARGUMENT` if the message
-/// has fewer bytes.
+/// Copies `len` bytes of the message, from `offset` on, to `out`. The arguments have the order of those of `pread`.
+/// Fails with `STRAIT_INVALID_ARGUMENT` if the message has fewer bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strait_view_copy(
+pub unsafe extern "C" fn strait_view_read_at(
     view: *mut strait_view,
-    offset: usize,
     out: *mut c_void,
     len: usize,
+    offset: usize,
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.

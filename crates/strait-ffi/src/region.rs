@@ -257,14 +257,14 @@ pub unsafe extern "C" fn strait_region_reader(
     })
 }
 
-/// Copies `len` bytes of a region, from `offset` on, to `out`, without mapping the region. Fails with
-/// `STRAIT_OUT_OF_RANGE` if the region has fewer bytes.
+/// Copies `len` bytes of a region, from `offset` on, to `out`, without mapping the region. The arguments have the order
+/// of those of `pread`. Fails with `STRAIT_OUT_OF_RANGE` if the region has fewer bytes.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strait_region_read(
+pub unsafe extern "C" fn strait_region_read_at(
     region: *const strait_region,
-    offset: usize,
     out: *mut c_void,
     len: usize,
+    offset: usize,
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
@@ -274,14 +274,14 @@ pub unsafe extern "C" fn strait_region_read(
 }
 
 /// Copies `len` bytes into a region at `offset`: without a mapping as long as no other process can have the region.
-/// Fails with `STRAIT_OUT_OF_RANGE` if they do not fit, and with `STRAIT_WOULD_BLOCK` while another process seals the
-/// region.
+/// The arguments have the order of those of `pwrite`. Fails with `STRAIT_OUT_OF_RANGE` if the bytes do not fit, and
+/// with `STRAIT_WOULD_BLOCK` while another process seals the region.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn strait_region_write(
+pub unsafe extern "C" fn strait_region_write_at(
     region: *const strait_region,
-    offset: usize,
     bytes: *const c_void,
     len: usize,
+    offset: usize,
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.

@@ -171,7 +171,7 @@ fn read_region(region: Region, made: usize, way: usize, found: &mut [u8; 8]) -> 
             found.copy_from_slice(&copy);
             copy.fill(0);
         }
-        2 => region.map(..)?.read(0, found)?,
+        2 => region.map(..)?.read_at(found, 0)?,
         3 => {
             let again = Region::from_fd(region.to_fd()?).map_err(|(error, _)| error)?;
             again.read_at(found, 0)?;

@@ -105,7 +105,7 @@ fn bare_in(region: &Region, source: &[u8]) -> Result<(), Error> {
     let map = region.map_writable(..)?;
     for n in 0..PIECES {
         wait_for(flag(&map, n % SLOTS), 0);
-        map.write((1 + n % SLOTS) * PIECE, source)?;
+        map.write_at(source, (1 + n % SLOTS) * PIECE)?;
         flag(&map, n % SLOTS).store(1, Ordering::Release);
     }
     Ok(())
@@ -115,7 +115,7 @@ fn bare_out(region: &Region, sink: &mut [u8]) -> Result<(), Error> {
     let map = region.map_writable(..)?;
     for n in 0..PIECES {
         wait_for(flag(&map, n % SLOTS), 1);
-        map.read((1 + n % SLOTS) * PIECE, sink)?;
+        map.read_at(sink, (1 + n % SLOTS) * PIECE)?;
         flag(&map, n % SLOTS).store(0, Ordering::Release);
     }
     Ok(())

@@ -423,7 +423,7 @@ fn a_sealed_message_that_somebody_can_still_write_to_is_sent_as_it_was_when_comm
         let map = other.map_writable(..).unwrap();
         room.bytes().copy_from_slice(&pattern(1, len));
         room.commit(DEADLINE).unwrap();
-        map.write(0, b"!").unwrap();
+        map.write_at(b"!", 0).unwrap();
         let view = b.recv_in_place(DEADLINE).unwrap();
         assert!(view.sealed().unwrap() == pattern(1, len), "{len} bytes");
     }

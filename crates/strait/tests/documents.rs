@@ -155,7 +155,7 @@ fn region_errors() -> [String; 5] {
     let outside = region.map(..5000).unwrap_err();
     let reader = region.reader().unwrap();
     let [write, seal] = [reader.write_at(b"x", 0).unwrap_err(), reader.seal().unwrap_err()];
-    let mapping = region.map(..).unwrap().write(0, b"x").unwrap_err();
+    let mapping = region.map(..).unwrap().write_at(b"x", 0).unwrap_err();
     region.seal().unwrap();
     [outside, region.map_writable(..).unwrap_err(), write, seal, mapping].map(|error| error.to_string())
 }

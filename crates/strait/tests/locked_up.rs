@@ -116,7 +116,7 @@ fn runs(channel: &Channel, file: &File) {
 /// Uses everything for which [`strait::sandbox::SystemCalls::with_regions`] is made.
 fn uses_regions(channel: &Channel) {
     let region = RegionOptions::new().name("locked-up").huge_pages(true).create(8 << 20).unwrap();
-    region.map_writable(..).unwrap().write(0, b"mapped").unwrap();
+    region.map_writable(..).unwrap().write_at(b"mapped", 0).unwrap();
     region.write_at(b"written", 4096).unwrap();
     let region = there_and_back(channel, vec![region.into()]).remove(0).into_region().unwrap();
     region.seal().unwrap();

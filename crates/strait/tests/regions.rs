@@ -83,7 +83,7 @@ fn a_region_is_mapped_while_another_holder_seals_its_memory() {
             // The seal is to begin before there is a mapping.
             std::thread::sleep(Duration::from_millis(1));
             while is_sealing.load(Ordering::Relaxed) {
-                region.map(..).expect("a mapping").read(0, &mut read).unwrap();
+                region.map(..).expect("a mapping").read_at(&mut read, 0).unwrap();
                 assert_eq!(&read, b"read");
                 if let Err(failed) = region.map_writable(..) {
                     assert_eq!(failed.error, Error::WouldBlock, "{failed}");
@@ -180,7 +180,7 @@ fn short_of_file_size() {
         );
     }
     own.write_at(&[2; 4096], 0).unwrap();
-    region.map_writable(4096..).unwrap().write(0, &[3]).unwrap();
+    region.map_writable(4096..).unwrap().write_at(&[3], 0).unwrap();
     channel.send(b"written").unwrap();
     let _ = channel.recv();
 }
@@ -244,7 +244,7 @@ fn rights_are_the_kernels_to_give() {
     writable.admit_no_writer().unwrap();
     assert_eq!(ask(&writable), "ReadOnly false ");
     assert_eq!(ask(&reader), "ReadOnly false ");
-    map.write(100, b"still").unwrap();
+    map.write_at(b"still", 100).unwrap();
     let mut seen = [0; 5];
     reader.read_at(&mut seen, 100).unwrap();
     assert_eq!(&seen, b"still");
@@ -292,11 +292,11 @@ fn parts_are_mapped_at_any_offset_and_nothing_outside() {
         assert_eq!(region.view(range.clone()).unwrap()[..], bytes[range.clone()]);
         let map = region.map(range.clone()).unwrap();
         let mut out = vec![0; range.len()];
-        map.read(0, &mut out).unwrap();
+        map.read_at(&mut out, 0).unwrap();
         assert_eq!(out, bytes[range]);
-        assert_eq!(map.read(map.len(), &mut [0]).unwrap_err().error, Error::OutOfRange { len: map.len() });
-        assert_eq!(map.read(usize::MAX, &mut [0]).unwrap_err().error, Error::OutOfRange { len: map.len() });
-        assert_eq!(map.write(0, b"").unwrap_err().error, Error::ReadOnly);
+        assert_eq!(map.read_at(&mut [0], map.len()).unwrap_err().error, Error::OutOfRange { len: map.len() });
+        assert_eq!(map.read_at(&mut [0], usize::MAX).unwrap_err().error, Error::OutOfRange { len: map.len() });
+        assert_eq!(map.write_at(b"", 0).unwrap_err().error, Error::ReadOnly);
         assert!(map.word64(0).is_none());
     }
     let outside = Error::OutOfRange { len: 10_000 };
@@ -315,8 +315,8 @@ fn parts_are_mapped_at_any_offset_and_nothing_outside() {
     // A mapping returns words of a single size, the size of the first word: here four bytes.
     assert!(part.word64(0).is_none() && part.word64(8).is_none() && part.word32(8).is_some());
     assert_eq!(region.map_writable(4_096..).unwrap().word64(8).unwrap().load(Ordering::Relaxed), 0x0403_0201);
-    part.write(90, b"end of it.").unwrap();
-    assert!(part.write(91, b"end of it.").is_err());
+    part.write_at(b"end of it.", 90).unwrap();
+    assert!(part.write_at(b"end of it.", 91).is_err());
     drop(part);
     let mut seen = [0; 4];
     region.read_at(&mut seen, 4_104).unwrap();
@@ -379,7 +379,7 @@ fn memfds_become_regions_only_if_they_cannot_shrink() {
     let again = Region::from_fd(region.to_fd().unwrap()).unwrap();
     again.write_at(b"shared", 0).unwrap();
     let mut seen = [0; 6];
-    region.map(..6).unwrap().read(0, &mut seen).unwrap();
+    region.map(..6).unwrap().read_at(&mut seen, 0).unwrap();
     assert_eq!(&seen, b"shared");
 
     let refused = |fd: OwnedFd| {
@@ -443,7 +443,7 @@ fn nothing_is_left_of_regions_that_were_sent_and_dropped() {
     let (_actor, echo) = spawn("echo");
     let round = || {
         send(&echo, &Region::new(100_000).unwrap());
-        receive(&echo).map_writable(..).unwrap().write(0, b"used").unwrap();
+        receive(&echo).map_writable(..).unwrap().write_at(b"used", 0).unwrap();
         // The program leaves the region in the message.
         send(&echo, &Region::new(100_000).unwrap());
         drop(echo.recv_by(DEADLINE).unwrap());
@@ -597,7 +597,7 @@ fn an_error_names_the_size_and_the_bytes() {
     assert_eq!((outside.size, outside.range.clone()), (Some(100), Some(90..120)));
     assert!(text(outside).ends_with("out of range: give an offset and a length within its 100 bytes"));
     assert_eq!(region.write_at(b"1234", 98).unwrap_err().range, Some(98..102));
-    assert_eq!(region.map(40..).unwrap().read(50, &mut [0; 20]).unwrap_err().range, Some(50..70));
+    assert_eq!(region.map(40..).unwrap().read_at(&mut [0; 20], 50).unwrap_err().range, Some(50..70));
     assert!(
         text(region.view(..).unwrap_err()).starts_with("mapping bytes 0..100 of a region of 100 bytes: the region is")
     );

@@ -145,7 +145,7 @@ fn shrink() -> Result<()> {
     for n in 0..BAND / 2 {
         rows.read_whole(&mut pair, Deadline::NEVER)?;
         halve(&pair, &mut small);
-        result.write(n * SMALL_ROW, &small)?;
+        result.write_at(&small, n * SMALL_ROW)?;
     }
     // Unmaps the result before the report: a region cannot be sealed while mapped writable.
     drop(result);

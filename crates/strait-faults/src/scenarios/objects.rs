@@ -41,11 +41,11 @@ pub(crate) mod regions {
         actor.call(|| Ok(watched.admit_no_writer()?))?;
         let handles = [&sealed, &shared, &watched].map(|region| Handle::from(region.clone()));
         actor.send_with(0, &channel, 3, handles.into())?;
-        actor.call(|| Ok(watched_map.write(100, b"news")?))?;
+        actor.call(|| Ok(watched_map.write_at(b"news", 100)?))?;
         actor.send(0, &channel, 4)?;
         actor.recv(1, &channel, 5)?;
         let mut answer = [0; 6];
-        actor.call(|| Ok(shared_map.read(SHARED - 6, &mut answer)?))?;
+        actor.call(|| Ok(shared_map.read_at(&mut answer, SHARED - 6)?))?;
         assert_eq!(&answer, b"answer");
         Ok(())
     }
@@ -63,7 +63,7 @@ pub(crate) mod regions {
         actor.recv(0, &channel, 4)?;
         let map = actor.call(|| watched.map(..).map_err(refused))?;
         let mut news = [0; 4];
-        actor.call(|| Ok(map.read(100, &mut news)?))?;
+        actor.call(|| Ok(map.read_at(&mut news, 100)?))?;
         assert_eq!(&news, b"news");
         actor.call(|| Ok(shared.write_at(b"answer", SHARED - 6)?))?;
         actor.send(1, &channel, 5)

@@ -177,8 +177,8 @@ public:
     std::size_t size() const noexcept { return strait_view_len(view_.get()); }
 
     // Copies bytes from `offset` on until `out` is full.
-    result<void> copy(std::size_t offset, std::span<std::byte> out) const {
-        return detail::done(strait_view_copy(view_.get(), offset, out.data(), out.size()));
+    result<void> read_at(std::span<std::byte> out, std::size_t offset) const {
+        return detail::done(strait_view_read_at(view_.get(), out.data(), out.size(), offset));
     }
 
     // Returns the bytes if no process can change them any more; otherwise nothing.

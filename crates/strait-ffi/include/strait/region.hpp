@@ -129,11 +129,13 @@ public:
     result<void> seal() const { return detail::done(strait_region_seal(region_.get())); }
     result<void> admit_no_writer() const { return detail::done(strait_region_admit_no_writer(region_.get())); }
 
-    result<void> read(std::size_t offset, std::span<std::byte> out) const {
-        return detail::done(strait_region_read(region_.get(), offset, out.data(), out.size()));
+    // Copies bytes from `offset` on until `out` is full, without mapping the region.
+    result<void> read_at(std::span<std::byte> out, std::size_t offset) const {
+        return detail::done(strait_region_read_at(region_.get(), out.data(), out.size(), offset));
     }
-    result<void> write(std::size_t offset, Bytes bytes) const {
-        return detail::done(strait_region_write(region_.get(), offset, bytes.data(), bytes.size()));
+    // Copies `bytes` into the region at `offset`, without mapping the region.
+    result<void> write_at(Bytes bytes, std::size_t offset) const {
+        return detail::done(strait_region_write_at(region_.get(), bytes.data(), bytes.size(), offset));
     }
 
     // Map the whole region.

@@ -1044,20 +1044,20 @@ strait_status strait_region_admit_no_writer(const struct strait_region *region);
 strait_status strait_region_reader(const struct strait_region *region,
                                    struct strait_region **reader);
 
-// Copies `len` bytes of a region, from `offset` on, to `out`, without mapping the region. Fails with
-// `STRAIT_OUT_OF_RANGE` if the region has fewer bytes.
-strait_status strait_region_read(const struct strait_region *region,
-                                 size_t offset,
-                                 void *out,
-                                 size_t len);
+// Copies `len` bytes of a region, from `offset` on, to `out`, without mapping the region. The arguments have the order
+// of those of `pread`. Fails with `STRAIT_OUT_OF_RANGE` if the region has fewer bytes.
+strait_status strait_region_read_at(const struct strait_region *region,
+                                    void *out,
+                                    size_t len,
+                                    size_t offset);
 
 // Copies `len` bytes into a region at `offset`: without a mapping as long as no other process can have the region.
-// Fails with `STRAIT_OUT_OF_RANGE` if they do not fit, and with `STRAIT_WOULD_BLOCK` while another process seals the
-// region.
-strait_status strait_region_write(const struct strait_region *region,
-                                  size_t offset,
-                                  const void *bytes,
-                                  size_t len);
+// The arguments have the order of those of `pwrite`. Fails with `STRAIT_OUT_OF_RANGE` if the bytes do not fit, and
+// with `STRAIT_WOULD_BLOCK` while another process seals the region.
+strait_status strait_region_write_at(const struct strait_region *region,
+                                     const void *bytes,
+                                     size_t len,
+                                     size_t offset);
 
 // Maps `len` bytes of a region from `offset` on; `how` is `STRAIT_MAP_*`.
 //
@@ -1296,19 +1296,19 @@ strait_status strait_recv_in_place(const struct strait_channel *channel,
 size_t strait_view_len(const struct strait_view *view);
 
 // Returns the bytes of the message, valid until the view is freed. **Unless the message is sealed, the peer can change
-// the bytes while this process reads them**: copy the bytes on which a decision depends with `strait_view_copy`, and
-// decide on the copy. Returns `NULL` for `NULL`, and in the child of a `fork`.
+// the bytes while this process reads them**: copy the bytes on which a decision depends with `strait_view_read_at`,
+// and decide on the copy. Returns `NULL` for `NULL`, and in the child of a `fork`.
 const void *strait_view_data(const struct strait_view *view);
 
 // Returns whether the bytes are sealed: no process can change the bytes any more. `false` in the child of a `fork`.
 bool strait_view_is_sealed(const struct strait_view *view);
 
-// Copies `len` bytes of the message, from `offset` on, to `out`. Fails with `STRAIT_INVALID_ARGUMENT` if the message
-// has fewer bytes.
-strait_status strait_view_copy(struct strait_view *view,
-                               size_t offset,
-                               void *out,
-                               size_t len);
+// Copies `len` bytes of the message, from `offset` on, to `out`. The arguments have the order of those of `pread`.
+// Fails with `STRAIT_INVALID_ARGUMENT` if the message has fewer bytes.
+strait_status strait_view_read_at(struct strait_view *view,
+                                  void *out,
+                                  size_t len,
+                                  size_t offset);
 
 // Takes the next handles out of the message, as `strait_message_take_handles` does.
 strait_status strait_view_take_handles(struct strait_view *view,

@@ -121,7 +121,7 @@ static void null_pointers(void) {
     strait_reservation_cancel(NULL);
     IS(STRAIT_INVALID_ARGUMENT, strait_recv_in_place(NULL, &view, STRAIT_NOW));
     IS(STRAIT_INVALID_ARGUMENT, strait_recv_in_place(b, NULL, STRAIT_NOW));
-    IS(STRAIT_INVALID_ARGUMENT, strait_view_copy(NULL, 0, &byte, 1));
+    IS(STRAIT_INVALID_ARGUMENT, strait_view_read_at(NULL, &byte, 1, 0));
     IS(STRAIT_INVALID_ARGUMENT, strait_view_take_handles(NULL, &handle, 1, &count));
     IS(STRAIT_INVALID_ARGUMENT, strait_view_forward(NULL, a, STRAIT_NOW));
     IS(STRAIT_INVALID_ARGUMENT, strait_forward(a, NULL, STRAIT_NOW));
@@ -300,10 +300,10 @@ static void absurd_counts(void) {
     IS(STRAIT_WOULD_BLOCK, strait_recv(b, message, STRAIT_NOW));
     OK(strait_send(a, "12345678", 8, STRAIT_NOW));
     OK(strait_recv_in_place(b, &view, STRAIT_NOW));
-    IS(STRAIT_INVALID_ARGUMENT, strait_view_copy(view, 4, buffer, 5));
-    IS(STRAIT_INVALID_ARGUMENT, strait_view_copy(view, SIZE_MAX, buffer, 2));
-    OK(strait_view_copy(view, 8, NULL, 0));
-    OK(strait_view_copy(view, 4, buffer, 4));
+    IS(STRAIT_INVALID_ARGUMENT, strait_view_read_at(view, buffer, 5, 4));
+    IS(STRAIT_INVALID_ARGUMENT, strait_view_read_at(view, buffer, 2, SIZE_MAX));
+    OK(strait_view_read_at(view, NULL, 0, 8));
+    OK(strait_view_read_at(view, buffer, 4, 4));
     CHECK(memcmp(buffer, "5678", 4) == 0);
     strait_view_free(view);
 }
@@ -582,13 +582,13 @@ static void regions(void) {
     }
     IS(STRAIT_OUT_OF_RANGE, strait_region_map(region, STRAIT_MAP_WRITE, 8, 1, &mapping));
     IS(STRAIT_NOT_SEALED, strait_region_map(region, STRAIT_MAP_SEALED, 0, 8, &mapping));
-    IS(STRAIT_OUT_OF_RANGE, strait_region_read(region, 5, buffer, 4));
-    IS(STRAIT_OUT_OF_RANGE, strait_region_write(region, 5, "four", 4));
+    IS(STRAIT_OUT_OF_RANGE, strait_region_read_at(region, buffer, 4, 5));
+    IS(STRAIT_OUT_OF_RANGE, strait_region_write_at(region, "four", 4, 5));
     OK(strait_region_map(region, STRAIT_MAP_WRITE, 0, 8, &mapping));
     CHECK(strait_mapping_len(mapping) == 8);
     memcpy(strait_mapping_data(mapping), "mapped!", 8);
     OK(strait_region_reader(region, &reader));
-    IS(STRAIT_READ_ONLY, strait_region_write(reader, 0, "x", 1));
+    IS(STRAIT_READ_ONLY, strait_region_write_at(reader, "x", 1, 0));
     IS(STRAIT_STILL_MAPPED, strait_region_seal(region));
     strait_mapping_free(mapping);
     strait_region_free(reader);
@@ -611,7 +611,7 @@ static void regions(void) {
     strait_mapping_free(mapping);
     OK(strait_region_map(sealed, STRAIT_MAP_COPY, 0, 8, &mapping));
     *(char *)strait_mapping_data(mapping) = 'M';
-    OK(strait_region_read(region, 0, buffer, 4));
+    OK(strait_region_read_at(region, buffer, 4, 0));
     CHECK(memcmp(buffer, "mapp", 4) == 0);
     strait_mapping_free(mapping);
     OK(strait_region_to_fd(sealed, &fd));
@@ -635,7 +635,7 @@ static void regions(void) {
     CHECK(strait_mapping_data(mapping) == address && strait_mapping_len(mapping) == 7);
     *(char *)address = 'F';
     CHECK(strcmp(address, "Filled") == 0);
-    OK(strait_region_read(region, 0, buffer, 4));
+    OK(strait_region_read_at(region, buffer, 4, 0));
     CHECK(memcmp(buffer, "fill", 4) == 0);
     IS(STRAIT_INVALID_ARGUMENT, strait_mapping_seal(mapping, &sealed));
     CHECK(sealed == NULL);
@@ -643,7 +643,7 @@ static void regions(void) {
     strait_region_free(region);
 
     OK(strait_region_sealed("sealed", 6, &region));
-    IS(STRAIT_READ_ONLY, strait_region_write(region, 0, "x", 1));
+    IS(STRAIT_READ_ONLY, strait_region_write_at(region, "x", 1, 0));
     strait_region_free(region);
 }
 
@@ -691,13 +691,13 @@ static void the_rest(void) {
     CHECK(!strait_wait_set_has_more(NULL) && !strait_wait_set_has_more(set));
     IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_modify_consumer(set, NULL, 0, STRAIT_LEVEL));
     IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_remove_producer(set, NULL));
-    IS(STRAIT_INVALID_ARGUMENT, strait_region_read(NULL, 0, byte, 1));
-    IS(STRAIT_INVALID_ARGUMENT, strait_region_read(region, 0, NULL, 1));
-    IS(STRAIT_INVALID_ARGUMENT, strait_region_write(NULL, 0, byte, 1));
-    IS(STRAIT_INVALID_ARGUMENT, strait_region_write(region, 0, NULL, 1));
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_read_at(NULL, byte, 1, 0));
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_read_at(region, NULL, 1, 0));
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_write_at(NULL, byte, 1, 0));
+    IS(STRAIT_INVALID_ARGUMENT, strait_region_write_at(region, NULL, 1, 0));
     for (size_t far = SIZE_MAX - 1; far >= 4095; far = far == 4095 ? 0 : far / 2 < 4095 ? 4095 : far / 2) {
-        IS(STRAIT_OUT_OF_RANGE, strait_region_read(region, far, byte, 2));
-        IS(STRAIT_OUT_OF_RANGE, strait_region_write(region, far, byte, 2));
+        IS(STRAIT_OUT_OF_RANGE, strait_region_read_at(region, byte, 2, far));
+        IS(STRAIT_OUT_OF_RANGE, strait_region_write_at(region, byte, 2, far));
     }
     IS(STRAIT_INVALID_ARGUMENT, strait_invited(NULL, NULL, STRAIT_NOW));
     IS(STRAIT_INVALID_ARGUMENT, strait_invitation_spawn(invitation, "true", NULL, NULL, &pid, &fd));

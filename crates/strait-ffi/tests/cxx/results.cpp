@@ -119,8 +119,8 @@ void in_place() {
         CHECK(std::move(room).commit());
         auto view = b.recv_in_place().value();
         std::array<std::byte, 2> end;
-        CHECK(view.size() == size && !view.sealed() && view.copy(size - 2, end) && end[1] == std::byte{5} && view.untrusted() != nullptr);
-        CHECK(view.copy(size - 1, end).error() == STRAIT_INVALID_ARGUMENT && view.take_handles()->empty());
+        CHECK(view.size() == size && !view.sealed() && view.read_at(end, size - 2) && end[1] == std::byte{5} && view.untrusted() != nullptr);
+        CHECK(view.read_at(end, size - 1).error() == STRAIT_INVALID_ARGUMENT && view.take_handles()->empty());
     }
     { auto cancelled = a.reserve(10).value(); }
     auto room = a.reserve_sealed(5).value();
@@ -163,8 +163,8 @@ void regions() {
     auto region = strait::Region::create(8).value();
     CHECK(region.size() == 8 && *region.access() == strait::Access::writable && region.view().error() == STRAIT_NOT_SEALED);
     region.map_writable()->data()[0] = std::byte{'r'};
-    CHECK(region.write(1, "egion") && region.write(7, "too far").error().limit() == 8);
-    CHECK(region.reader()->write(0, "x").error() == STRAIT_READ_ONLY && region.map()->data()[1] == std::byte{'e'});
+    CHECK(region.write_at("egion", 1) && region.write_at("too far", 7).error().limit() == 8);
+    CHECK(region.reader()->write_at("x", 0).error() == STRAIT_READ_ONLY && region.map()->data()[1] == std::byte{'e'});
     CHECK(region.seal() && a.send("a region", Handle(region.duplicate())));
     auto received = b.recv()->take_handles().value();
     CHECK(received[0].is_region() && !received[0].into_fd());
@@ -173,7 +173,7 @@ void regions() {
     auto copy = same.copy_on_write().value();
     copy.bytes()[0] = std::byte{'R'};
     std::array<std::byte, 8> bytes;
-    CHECK(region.read(0, bytes) && bytes[0] == std::byte{'r'});
+    CHECK(region.read_at(bytes, 0) && bytes[0] == std::byte{'r'});
     CHECK(strait::Region::from_fd(same.to_fd().value())->size() == 8 && strait::Region::from_fd(null()).error() == STRAIT_NOT_A_REGION);
     CHECK(strait::Region::sealed("text")->view()->bytes().size() == 4 && strait::Region().seal().error() == STRAIT_INVALID_ARGUMENT);
     CHECK(strait::Region::create(1)->admit_no_writer());

@@ -125,7 +125,7 @@ attack! {
                 let map = region.map(..).unwrap();
                 memory.word64(0).store(7, SeqCst);
                 let mut seen = [0; 8];
-                map.read(0, &mut seen).unwrap();
+                map.read_at(&mut seen, 0).unwrap();
                 memory.word64(0).store(8, SeqCst);
                 assert_eq!(u64::from_ne_bytes(seen), 7);
             }
@@ -210,9 +210,9 @@ attack! {
 fn assert_used_while_a_writer_stands_still(watcher: &Watcher, region: &Region, held: impl AsFd) {
     let page = watcher.stand_still_in_a_write_to(held);
     in_time("writing", || assert_can_be_written(region));
-    in_time("mapping", || region.map_writable(..).unwrap().write(0, b"mapped").unwrap());
+    in_time("mapping", || region.map_writable(..).unwrap().write_at(b"mapped", 0).unwrap());
     let mut seen = [0; 6];
-    in_time("reading", || region.map(..).unwrap().read(0, &mut seen).unwrap());
+    in_time("reading", || region.map(..).unwrap().read_at(&mut seen, 0).unwrap());
     assert_eq!(&seen, b"mapped");
     for _ in 0..3 {
         assert_eq!(in_time("sealing", || region.seal()).unwrap_err().error, Error::WouldBlock);

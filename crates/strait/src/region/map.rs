@@ -54,7 +54,7 @@ impl RegionMap {
     /// # Errors
     /// [`Error::OutOfRange`] if the mapping has fewer bytes there.
     #[inline]
-    pub fn read(&self, offset: usize, out: &mut [u8]) -> Result<(), RegionError> {
+    pub fn read_at(&self, out: &mut [u8], offset: usize) -> Result<(), RegionError> {
         if self.0.mapping.copy_out(offset, out) {
             Ok(())
         } else {
@@ -67,7 +67,7 @@ impl RegionMap {
     /// # Errors
     /// [`Error::OutOfRange`] if the bytes do not fit; [`Error::ReadOnly`] if the region was mapped for reading.
     #[inline]
-    pub fn write(&self, offset: usize, bytes: &[u8]) -> Result<(), RegionError> {
+    pub fn write_at(&self, bytes: &[u8], offset: usize) -> Result<(), RegionError> {
         if self.0.mapping.copy_in(offset, bytes) {
             Ok(())
         } else {

@@ -9,10 +9,10 @@
 //! parent.send(Outgoing::new(b"draw").handle(frame.clone()))?;
 //!
 //! let drawn = renderer.recv()?.take_handles()?.remove(0).into_region().expect("a region");
-//! drawn.map_writable(..)?.write(0, &[255; 4])?;
+//! drawn.map_writable(..)?.write_at(&[255; 4], 0)?;
 //!
 //! let mut pixel = [0; 4];
-//! frame.map(..)?.read(0, &mut pixel)?;
+//! frame.map(..)?.read_at(&mut pixel, 0)?;
 //! assert_eq!(pixel, [255; 4]);
 //! # Ok::<(), strait::Error>(())
 //! ```
@@ -62,7 +62,7 @@ use region_error::Attempt;
 /// use strait::region::Region;
 /// let (a, b) = Channel::pair()?; // One of them may be in another process.
 /// let region = Region::new(1 << 20)?;
-/// region.map_writable(..)?.write(0, b"pixels")?;
+/// region.map_writable(..)?.write_at(b"pixels", 0)?;
 /// region.seal()?;
 /// a.send(Outgoing::new(b"a frame").handle(region))?;
 ///
@@ -425,9 +425,9 @@ impl Region {
     /// region.admit_no_writer()?;
     /// assert_eq!(region.access()?, Access::ReadOnly);
     /// assert_eq!(region.map_writable(..).unwrap_err().error, Error::ReadOnly);
-    /// writer.write(0, b"news")?;
+    /// writer.write_at(b"news", 0)?;
     /// let mut seen = [0; 4];
-    /// region.map(..)?.read(0, &mut seen)?;
+    /// region.map(..)?.read_at(&mut seen, 0)?;
     /// assert_eq!(&seen, b"news");
     /// # Ok::<(), Error>(())
     /// ```
@@ -509,7 +509,7 @@ impl Region {
         if done == bytes.len() {
             return Ok(());
         }
-        Ok(self.map_writable(offset + done..offset + bytes.len())?.write(0, &bytes[done..])?)
+        Ok(self.map_writable(offset + done..offset + bytes.len())?.write_at(&bytes[done..], 0)?)
     }
 
     /// Maps a range of the region, in bytes (`..` for all of it), for reading. Other processes may write to the region

@@ -160,7 +160,7 @@ mod tests {
         // The memory is shared again, not a private copy.
         writer[5] = 8;
         let mut seen = [0; 2];
-        other.read(4, &mut seen).unwrap();
+        other.read_at(&mut seen, 4).unwrap();
         assert_eq!(seen, [7, 8]);
         drop(other);
         let (region, copy) = writer.seal().map_err(|(error, _)| error).unwrap();

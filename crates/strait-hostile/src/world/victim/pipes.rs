@@ -144,8 +144,8 @@ impl Driver<'_> {
         let Some(map) = self.take(|pool| &mut pool.maps) else { return };
         let mut bytes = vec![0; map.len().min(4096)];
         self.call("a mapped region", Duration::ZERO, || {
-            let _ = map.read(0, &mut bytes);
-            let _ = map.write(0, &bytes);
+            let _ = map.read_at(&mut bytes, 0);
+            let _ = map.write_at(&bytes, 0);
             let _ = (map.word32(0).is_some(), map.word64(0).is_some(), map.as_ptr(), map.is_writable(), map.is_empty());
         });
         self.keep(|pool| &mut pool.maps, map);

@@ -66,7 +66,7 @@ fn flag(map: &RegionMap, slot: usize, wanted: u32) -> &AtomicU32 {
 fn bare_in(map: &RegionMap, source: &[u8], pieces: u64) -> Result<()> {
     for slot in (0..SLOTS).cycle().take(pieces as usize) {
         let flag = flag(map, slot, 0);
-        map.write((1 + slot) * PIECE, source).doing("write")?;
+        map.write_at(source, (1 + slot) * PIECE).doing("write")?;
         flag.store(1, Ordering::Release);
     }
     // The next call starts with the first slot again, so all slots must be empty.
@@ -79,7 +79,7 @@ fn bare_in(map: &RegionMap, source: &[u8], pieces: u64) -> Result<()> {
 fn bare_out(map: &RegionMap, sink: &mut [u8], pieces: u64) -> Result<()> {
     for slot in (0..SLOTS).cycle().take(pieces as usize) {
         let flag = flag(map, slot, 1);
-        map.read((1 + slot) * PIECE, sink).doing("read")?;
+        map.read_at(sink, (1 + slot) * PIECE).doing("read")?;
         flag.store(0, Ordering::Release);
     }
     Ok(())
