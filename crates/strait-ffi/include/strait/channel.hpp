@@ -282,9 +282,10 @@ public:
     }
 
     // Connects to the process that sent an invitation over the standard input of this process.
-    static result<Channel> invited(Deadline deadline, const Options &options = {}) {
+    static result<Channel> invited(const Options &options, Deadline deadline) {
         return make([&](auto **out) { return strait_invited(options.get(), out, deadline.get()); });
     }
+    static result<Channel> invited(Deadline deadline) { return invited({}, deadline); }
 
     // Makes another reference to this end, for another thread. The end closes when the last reference is gone.
     Channel share() const noexcept { return Channel(strait_channel_ref(channel_.get())); }
@@ -340,17 +341,13 @@ public:
     }
 
     // Receives into a buffer of the caller's, and returns the number of bytes. If the buffer is too small, `asked` of
-    // the error is the number needed, and the message stays. The handles go into `handles`; if that is null, they are
+    // the error is the number needed, and the message stays. The handles go into `handles`; without `handles`, they are
     // closed.
-    result<std::size_t> recv_into(std::span<std::byte> buffer, Deadline deadline = Deadline::never(),
-                                  Message *handles = nullptr) const {
-        std::size_t size = 0;
-        const auto status = strait_recv_into(channel_.get(), buffer.data(), buffer.size(), &size,
-                                             handles == nullptr ? nullptr : handles->get(), deadline.get());
-        if (status != STRAIT_OK) {
-            return Error::last(status);
-        }
-        return size;
+    result<std::size_t> recv_into(std::span<std::byte> buffer, Message &handles, Deadline deadline = Deadline::never()) const {
+        return into(buffer, handles.get(), deadline);
+    }
+    result<std::size_t> recv_into(std::span<std::byte> buffer, Deadline deadline = Deadline::never()) const {
+        return into(buffer, nullptr, deadline);
     }
 
     // Receives all queued messages, at least one and at most as many as `messages` has, and returns their number.
@@ -459,6 +456,15 @@ private:
             return Error::last(status);
         }
         return value;
+    }
+
+    result<std::size_t> into(std::span<std::byte> buffer, strait_message *handles, Deadline deadline) const {
+        std::size_t size = 0;
+        const auto status = strait_recv_into(channel_.get(), buffer.data(), buffer.size(), &size, handles, deadline.get());
+        if (status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return size;
     }
 
     template <class Call> result<Reservation> room(Call call, std::size_t size, Deadline deadline) const {

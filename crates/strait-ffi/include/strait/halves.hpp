@@ -94,14 +94,11 @@ public:
         return detail::done(strait_receiver_recv(receiver_.get(), message.get(), deadline.get()));
     }
     // Receives into a buffer of the caller's, as Channel::recv_into does.
-    result<std::size_t> recv_into(std::span<std::byte> buffer, Deadline deadline = Deadline::never(), Message *handles = nullptr) {
-        std::size_t size = 0;
-        const auto status = strait_receiver_recv_into(receiver_.get(), buffer.data(), buffer.size(), &size,
-                                                      handles == nullptr ? nullptr : handles->get(), deadline.get());
-        if (status != STRAIT_OK) {
-            return Error::last(status);
-        }
-        return size;
+    result<std::size_t> recv_into(std::span<std::byte> buffer, Message &handles, Deadline deadline = Deadline::never()) {
+        return into(buffer, handles.get(), deadline);
+    }
+    result<std::size_t> recv_into(std::span<std::byte> buffer, Deadline deadline = Deadline::never()) {
+        return into(buffer, nullptr, deadline);
     }
     // Receives all queued messages, at least one and at most as many as `messages` has, and returns their number.
     result<std::size_t> recv_many(std::span<Message> messages, Deadline deadline = Deadline::never()) {
@@ -124,6 +121,16 @@ public:
     strait_receiver *release() noexcept { return receiver_.release(); }
 
 private:
+    result<std::size_t> into(std::span<std::byte> buffer, strait_message *handles, Deadline deadline) {
+        std::size_t size = 0;
+        const auto status =
+            strait_receiver_recv_into(receiver_.get(), buffer.data(), buffer.size(), &size, handles, deadline.get());
+        if (status != STRAIT_OK) {
+            return Error::last(status);
+        }
+        return size;
+    }
+
     detail::Owned<strait_receiver, strait_receiver_free> receiver_;
 };
 

@@ -197,7 +197,7 @@ struct ConnectOptions {
 };
 
 // Connects to the process that listens under a name, or under an absolute path.
-inline result<Channel> connect(const char *name, Deadline deadline, const ConnectOptions &options = {}) {
+inline result<Channel> connect(const char *name, const ConnectOptions &options, Deadline deadline) {
     strait_connect_options raw{};
     raw.directory = options.directory.empty() ? nullptr : options.directory.c_str();
     raw.channel = options.channel.get();
@@ -206,6 +206,7 @@ inline result<Channel> connect(const char *name, Deadline deadline, const Connec
     raw.wait_for_listener = options.wait_for_listener;
     return Channel::make([&](auto **out) { return strait_connect(name, &raw, out, deadline.get()); });
 }
+inline result<Channel> connect(const char *name, Deadline deadline) { return connect(name, {}, deadline); }
 
 } // namespace strait
 

@@ -62,7 +62,8 @@ public:
     }
     static Channel over(Fd &&socket, const Options &options = {}) { return or_throw(Base::over(std::move(socket), options)); }
     static Channel from_parent(const Options &options = {}) { return or_throw(Base::from_parent(options)); }
-    static Channel invited(Deadline deadline, const Options &options = {}) { return or_throw(Base::invited(deadline, options)); }
+    static Channel invited(const Options &options, Deadline deadline) { return or_throw(Base::invited(options, deadline)); }
+    static Channel invited(Deadline deadline) { return or_throw(Base::invited(deadline)); }
     Channel share() const noexcept { return Base::share(); }
 
     void send(Bytes bytes, Deadline deadline = Deadline::never()) const { or_throw(Base::send(bytes, deadline)); }
@@ -80,8 +81,11 @@ public:
     }
     Message recv(Deadline deadline = Deadline::never()) const { return or_throw(Base::recv(deadline)); }
     void recv_message(Message &message, Deadline deadline = Deadline::never()) const { or_throw(Base::recv_message(message, deadline)); }
-    std::size_t recv_into(std::span<std::byte> buffer, Deadline deadline = Deadline::never(), Message *handles = nullptr) const {
-        return or_throw(Base::recv_into(buffer, deadline, handles));
+    std::size_t recv_into(std::span<std::byte> buffer, Message &handles, Deadline deadline = Deadline::never()) const {
+        return or_throw(Base::recv_into(buffer, handles, deadline));
+    }
+    std::size_t recv_into(std::span<std::byte> buffer, Deadline deadline = Deadline::never()) const {
+        return or_throw(Base::recv_into(buffer, deadline));
     }
     std::size_t recv_many(std::span<Message> messages, Deadline deadline = Deadline::never()) const {
         return or_throw(Base::recv_many(messages, deadline));
@@ -122,8 +126,11 @@ public:
 
     Message recv(Deadline deadline = Deadline::never()) { return or_throw(Base::recv(deadline)); }
     void recv_message(Message &message, Deadline deadline = Deadline::never()) { or_throw(Base::recv_message(message, deadline)); }
-    std::size_t recv_into(std::span<std::byte> buffer, Deadline deadline = Deadline::never(), Message *handles = nullptr) {
-        return or_throw(Base::recv_into(buffer, deadline, handles));
+    std::size_t recv_into(std::span<std::byte> buffer, Message &handles, Deadline deadline = Deadline::never()) {
+        return or_throw(Base::recv_into(buffer, handles, deadline));
+    }
+    std::size_t recv_into(std::span<std::byte> buffer, Deadline deadline = Deadline::never()) {
+        return or_throw(Base::recv_into(buffer, deadline));
     }
     std::optional<Message> try_recv() { return unless_it_would_block(Base::try_recv()); }
 };
@@ -319,9 +326,10 @@ public:
     Invitation invite(std::chrono::nanoseconds valid_for) const { return or_throw(Base::invite(valid_for)); }
 };
 
-inline Channel connect(const char *name, Deadline deadline, const ConnectOptions &options = {}) {
-    return or_throw(strait::connect(name, deadline, options));
+inline Channel connect(const char *name, const ConnectOptions &options, Deadline deadline) {
+    return or_throw(strait::connect(name, options, deadline));
 }
+inline Channel connect(const char *name, Deadline deadline) { return or_throw(strait::connect(name, deadline)); }
 
 inline Child spawn(const Program &program, const Options &options = {}) { return or_throw(strait::spawn(program, options)); }
 

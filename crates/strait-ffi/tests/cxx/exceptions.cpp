@@ -139,13 +139,25 @@ int main() {
     sender.send("from a half");
     CHECK(sender.try_send("twice") && b.recv(20s).text() == "from a half" && b.recv(20s).text() == "twice");
     CHECK(!receiver.try_recv() && thrown([&, &r = receiver] { r.recv(1ms); }) == STRAIT_TIMED_OUT);
+    strait::Message handles;
+    std::array<std::byte, 8> buffer;
+    b.send("half", strait::Handle(strait::Fd(open("/dev/null", O_RDONLY | O_CLOEXEC))));
+    CHECK(receiver.recv_into(buffer, handles, 20s) == 4 && strait::or_throw(handles.take_handles()).size() == 1);
+    CHECK(thrown([&, &r = receiver] { r.recv_into(buffer, 1ms); }) == STRAIT_TIMED_OUT);
     a = std::move(sender).join(std::move(receiver));
+    b.send("whole", strait::Handle(strait::Fd(open("/dev/null", O_RDONLY | O_CLOEXEC))));
+    CHECK(a.recv_into(buffer, handles, 20s) == 5 && strait::or_throw(handles.take_handles()).size() == 1);
+    CHECK(thrown([&, &a = a] { a.recv_into(buffer, 1ms); }) == STRAIT_TIMED_OUT);
 
     const auto name = "strait-throwing-" + std::to_string(getpid());
     Listener listener(name.c_str());
     std::thread client([&] { connect(name.c_str(), 20s).send("hello"); });
     CHECK(listener.accept(20s).recv().text() == "hello");
     client.join();
+    CHECK(thrown([] { connect("nobody-is-here", {.server = 0}, 1s); }) == STRAIT_NOBODY_THERE);
+    // Nobody has invited this process.
+    CHECK(thrown([] { Channel::invited(strait::Deadline::now()); }) != STRAIT_OK);
+    CHECK(thrown([] { Channel::invited({}, strait::Deadline::now()); }) != STRAIT_OK);
 
     a.close();
     CHECK(thrown([&, &b = b] { b.recv(); }) == STRAIT_PEER_CLOSED);

@@ -84,7 +84,7 @@ void handles() {
     std::array<std::byte, 8> buffer;
     CHECK(b.recv_into(std::span(buffer).first(4)).error().asked() == 5);
     CHECK(b.peek()->len == 5 && b.peek()->handles == 1);
-    CHECK(*b.recv_into(buffer, 1s, &message) == 5 && message.size() == 0 && message.take_handles()->size() == 1);
+    CHECK(*b.recv_into(buffer, message, 1s) == 5 && message.size() == 0 && message.take_handles()->size() == 1);
     // A handle is taken by index, and the other handle stays.
     std::array<Handle, 2> two{Handle(null()), Handle(strait::Region::create(1).value())};
     CHECK(b.peek().error() == STRAIT_WOULD_BLOCK && a.send("two", two));
@@ -356,7 +356,7 @@ void meeting() {
     client.join();
     // A client may start before its server, and may give the path as the name.
     const auto later = "strait-cxx-later-" + std::to_string(getpid());
-    client = std::thread([&] { CHECK(strait::connect(later.c_str(), 20s, {.wait_for_listener = true})->send("waited")); });
+    client = std::thread([&] { CHECK(strait::connect(later.c_str(), {.wait_for_listener = true}, 20s)->send("waited")); });
     auto second = strait::Listener::bind(later.c_str()).value();
     CHECK(second.accept(20s)->recv(20s)->text() == "waited");
     client.join();
@@ -514,7 +514,7 @@ int main(int argc, char **argv) {
         return echo(Channel::from_parent());
     }
     if (argc > 1 && argv[1] == "--invited"sv) {
-        return echo(Channel::invited(20s));
+        return echo(Channel::invited(strait::Options().ring(1 << 16), 20s));
     }
     if (argc > 2 && argv[1] == "--over"sv) {
         return echo(Channel::over(Fd(std::atoi(argv[2]))));
