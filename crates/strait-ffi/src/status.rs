@@ -268,6 +268,8 @@ impl Failure {
                 Error::NotARegion(_) => STRAIT_NOT_A_REGION,
                 Error::NotElements { .. } => STRAIT_NOT_ELEMENTS,
                 Error::Aborted { .. } => STRAIT_ABORTED,
+                Error::OutcomeUnknown => STRAIT_OUTCOME_UNKNOWN,
+                Error::NotAnswered => STRAIT_NOT_ANSWERED,
                 _ => STRAIT_OTHER,
             },
             Self::Named(error) | Self::NotSent(error) => Self::Strait(error).status(),

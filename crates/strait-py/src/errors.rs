@@ -29,6 +29,8 @@ fn class(error: Error) -> &'static str {
         Error::Finished => "Finished",
         Error::Aborted { .. } => "Aborted",
         Error::NotARegion(_) => "NotARegion",
+        Error::OutcomeUnknown => "OutcomeUnknown",
+        Error::NotAnswered => "NotAnswered",
         Error::HandlesLost { .. } => "HandlesLost",
         Error::NoDescriptors => "NoDescriptors",
         Error::NoMemory { .. } => "NoMemory",

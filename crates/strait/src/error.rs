@@ -95,6 +95,15 @@ pub enum Error {
     /// The reactor of the object has ended, so no event would wake the task. Nothing was sent or received. The object
     /// is intact: take it out of the reactor, and make it again with a reactor that is driven.
     ReactorEnded,
+    /// A request was sent, and there is no reply: whether the request was carried out is unknown. A
+    /// [`CallError::OutcomeUnknown`](crate::call::CallError::OutcomeUnknown) becomes this error; the `CallError` says
+    /// why there is no reply.
+    OutcomeUnknown,
+    /// The server dropped a request without a reply: [`CallError::NotAnswered`](crate::call::CallError::NotAnswered).
+    NotAnswered,
+    /// A [trap](crate::wait::Traps::arm) was not armed, since one of its conditions is met already, or none can be met
+    /// any more. [`NotArmed`](crate::wait::NotArmed) says which of the two, with the channel's status.
+    NotArmed,
     /// Not all descriptors of the received message arrived; the bytes of the message did. This process had no free
     /// descriptor, holds as many for the peer as it may ([`Limits`](crate::quota::Limits)), or takes none
     /// ([`Options::accept_descriptors`](crate::Options::accept_descriptors)).
@@ -397,6 +406,21 @@ impl fmt::Display for Error {
                 "reactor ended: the Reactor of this object was dropped, or its runtime has ended, so nothing would wake \
                  the task, and nothing was sent or received; make the object again with a Reactor of a running runtime \
                  (into_inner gives the object back), or wait in a thread (get_ref)"
+            ),
+            Self::OutcomeUnknown => write!(
+                f,
+                "the request was sent, and there is no reply: whether it was carried out is unknown; do not repeat the \
+                 call unless that does no harm"
+            ),
+            Self::NotAnswered => write!(
+                f,
+                "the server dropped the request without a reply: look there for the reason; do not repeat the call \
+                 unless that does no harm"
+            ),
+            Self::NotArmed => write!(
+                f,
+                "the trap was not armed: a condition is met already, or none can be met any more; receive what there \
+                 is, and act on Channel::status"
             ),
             Self::HandlesLost { sent, arrived } => write!(
                 f,

@@ -94,6 +94,22 @@ impl<H> fmt::Display for NotArmed<H> {
 
 impl<H> std::error::Error for NotArmed<H> {}
 
+impl<H> From<NotArmed<H>> for Error {
+    /// Returns the reason, and drops the handler: the error of [`Reason::Failed`], otherwise [`Error::NotArmed`].
+    fn from(failed: NotArmed<H>) -> Self {
+        match failed.reason {
+            Reason::Met(_) | Reason::Never(_) => Self::NotArmed,
+            Reason::Failed(error) => error,
+        }
+    }
+}
+
+impl<H> From<NotArmed<H>> for std::io::Error {
+    fn from(failed: NotArmed<H>) -> Self {
+        Error::from(failed).into()
+    }
+}
+
 /// A trap's handler as a trait object that can be converted back to the handler's own type.
 trait Handler: Any + Send {
     fn call(self: Box<Self>, sprung: Sprung);

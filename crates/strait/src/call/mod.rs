@@ -247,11 +247,7 @@ impl fmt::Display for CallError {
                 "the request was sent, and the wait for its reply failed: whether it was carried out is unknown; do \
                  not repeat the call unless that does no harm; the wait failed with: {error}"
             ),
-            Self::NotAnswered => write!(
-                f,
-                "the server dropped the request without a reply: look there for the reason; do not repeat the call \
-                 unless that does no harm"
-            ),
+            Self::NotAnswered => Error::NotAnswered.fmt(f),
         }
     }
 }
@@ -263,6 +259,33 @@ impl std::error::Error for CallError {
             Self::OutcomeUnknown(error) => Some(error),
             Self::NotAnswered => None,
         }
+    }
+}
+
+impl From<CallError> for Error {
+    /// Returns the reason why the request was not sent, and closes its handles; [`Error::OutcomeUnknown`] or
+    /// [`Error::NotAnswered`] for a request that was sent.
+    fn from(failed: CallError) -> Self {
+        match failed {
+            CallError::NotSent(failed) => failed.error,
+            CallError::OutcomeUnknown(_) => Self::OutcomeUnknown,
+            CallError::NotAnswered => Self::NotAnswered,
+        }
+    }
+}
+
+impl From<CallError> for std::io::Error {
+    /// Returns the reason why the request was not sent, and closes its handles. For a request that was sent, the
+    /// returned error contains the `CallError`. Its kind is that of the failure of the wait for the reply, but
+    /// [`Other`](std::io::ErrorKind::Other) for a signal: after the kind
+    /// [`Interrupted`](std::io::ErrorKind::Interrupted), a program may repeat the call.
+    fn from(failed: CallError) -> Self {
+        let kind = match failed {
+            CallError::NotSent(failed) => return failed.into(),
+            CallError::OutcomeUnknown(Error::Signalled) | CallError::NotAnswered => std::io::ErrorKind::Other,
+            CallError::OutcomeUnknown(error) => Self::from(error).kind(),
+        };
+        Self::new(kind, failed)
     }
 }
 

@@ -108,3 +108,9 @@ impl From<SendManyError> for Error {
         failed.failed.error
     }
 }
+
+impl From<SendManyError> for std::io::Error {
+    fn from(failed: SendManyError) -> Self {
+        Error::from(failed).into()
+    }
+}

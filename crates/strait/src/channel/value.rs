@@ -201,3 +201,9 @@ impl From<ValueError> for Error {
         failed.error
     }
 }
+
+impl From<ValueError> for std::io::Error {
+    fn from(failed: ValueError) -> Self {
+        Error::from(failed).into()
+    }
+}

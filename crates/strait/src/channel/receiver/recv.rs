@@ -51,6 +51,12 @@ impl From<PutBackError> for Error {
     }
 }
 
+impl From<PutBackError> for std::io::Error {
+    fn from(failed: PutBackError) -> Self {
+        Error::from(failed).into()
+    }
+}
+
 /// The properties of the next message of an end, before it is received: see [`Channel::peek`].
 ///
 /// Example: [a message before it is received](crate::Channel::peek).

@@ -100,6 +100,12 @@ impl From<FuseError> for Error {
     }
 }
 
+impl From<FuseError> for std::io::Error {
+    fn from(failed: FuseError) -> Self {
+        Error::from(failed).into()
+    }
+}
+
 impl Channel {
     /// Joins two channels: from now on the other end of this channel and the other end of `other` are the two ends of
     /// one channel. Unreceived messages of the other ends come first, with their handles. No message is lost or
