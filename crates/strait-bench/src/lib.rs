@@ -5,6 +5,7 @@
 //! the instructions of each scene, independent of other work on the machine, and compares each count with a recorded
 //! count.
 
+use std::fmt;
 use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
 
@@ -19,6 +20,12 @@ pub const COUNT: usize = 1000;
 
 /// A benchmark case, ready to run any number of times.
 pub struct Scene(Box<dyn FnMut()>);
+
+impl fmt::Debug for Scene {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Scene").finish_non_exhaustive()
+    }
+}
 
 impl Scene {
     /// Returns the scene that runs `act`. The scene runs once here, so that one-time work is not measured.

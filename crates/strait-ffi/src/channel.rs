@@ -18,6 +18,7 @@
 
 use std::cell::{Cell, UnsafeCell};
 use std::ffi::c_int;
+use std::fmt;
 use std::mem::ManuallyDrop;
 use std::os::fd::{FromRawFd, OwnedFd};
 use std::ptr::{self, NonNull};
@@ -56,6 +57,12 @@ pub struct strait_channel {
     taken: AtomicBool,
     /// The end. Absent while the state is `MOVED` and a sending thread has taken the end out.
     channel: UnsafeCell<ManuallyDrop<Channel>>,
+}
+
+impl fmt::Debug for strait_channel {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("strait_channel").finish_non_exhaustive()
+    }
 }
 
 impl strait_channel {

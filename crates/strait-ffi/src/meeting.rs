@@ -31,7 +31,7 @@ pub type strait_tell_refused =
 
 /// Options of a listener. Zero means the default of each option.
 #[repr(C)]
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Debug)]
 pub struct strait_listener_options {
     /// The directory for the name; `NULL` for the directory of this user. Copied.
     pub directory: *const c_char,

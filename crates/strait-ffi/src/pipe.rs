@@ -3,6 +3,7 @@
 pub(crate) mod shell;
 
 use std::ffi::c_void;
+use std::fmt;
 use std::ptr;
 
 use strait::pipe::{DataConsumer, DataProducer, PipeOptions};
@@ -17,9 +18,21 @@ use shell::{Held, Shell, abort, begin, count, finish, free, held, shape};
 /// thread uses it any more. When the end is sent in a message, calls in progress on it fail with `STRAIT_MOVED`.
 pub struct strait_producer(Shell<Self>);
 
+impl fmt::Debug for strait_producer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("strait_producer").finish_non_exhaustive()
+    }
+}
+
 /// The reading end of a data pipe. Any number of threads may use the end at once; they take turns. Free the end when no
 /// thread uses it any more. When the end is sent in a message, calls in progress on it fail with `STRAIT_MOVED`.
 pub struct strait_consumer(Shell<Self>);
+
+impl fmt::Debug for strait_consumer {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("strait_consumer").finish_non_exhaustive()
+    }
+}
 
 impl Held for strait_producer {
     type End = DataProducer;

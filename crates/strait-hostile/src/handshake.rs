@@ -32,6 +32,7 @@ pub fn open(token: u128, cells: u64) -> Packet {
 }
 
 /// The content of the peer's open packet.
+#[derive(Debug)]
 pub struct Open {
     /// The token that names the peer's ring in packets.
     pub token: u128,

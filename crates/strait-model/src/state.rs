@@ -24,7 +24,7 @@ pub enum Task {
 }
 
 /// A process: alive or dead, with possessions and work.
-#[derive(Clone, PartialEq, Eq, Hash)]
+#[derive(Clone, PartialEq, Eq, Hash, Debug)]
 pub struct Owner {
     /// Whether the process lives.
     pub alive: bool,

@@ -1,6 +1,7 @@
 //! A listener for which a task can wait.
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 use std::path::Path;
 
 use strait::wait::{Interest, Mode, WaitSet};
@@ -135,5 +136,18 @@ impl Listener {
     /// Returns the path of the listener's socket file; empty if a service manager made the socket and it has no path.
     pub fn path(&self) -> &Path {
         self.listener.path()
+    }
+}
+
+impl AsFd for Listener {
+    /// Returns the descriptor of the [listener](strait::Listener).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.listener.as_fd()
+    }
+}
+
+impl AsRawFd for Listener {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }

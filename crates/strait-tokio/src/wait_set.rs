@@ -1,6 +1,7 @@
 //! A wait set for which a task can wait.
 
 use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, RawFd};
 
 use strait::Deadline;
 use strait::wait::{Event, WaitSet};
@@ -79,5 +80,18 @@ impl AsyncWaitSet {
                 count => return Ok(count),
             }
         }
+    }
+}
+
+impl AsFd for AsyncWaitSet {
+    /// Returns the descriptor of the [wait set](WaitSet#the-descriptor).
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.set.as_fd()
+    }
+}
+
+impl AsRawFd for AsyncWaitSet {
+    fn as_raw_fd(&self) -> RawFd {
+        self.as_fd().as_raw_fd()
     }
 }

@@ -2,12 +2,13 @@
 //! that are dropped before they are complete.
 
 use std::io::Write;
+use std::os::fd::{AsFd, AsRawFd};
 use std::time::Duration;
 
 use strait::pipe::DataPipe;
 use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Deadline, Error, Options};
-use strait_tokio::AsyncWaitSet;
+use strait_tokio::{AsyncWaitSet, Listener};
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tokio::time::timeout;
 
@@ -84,4 +85,14 @@ async fn a_task_serves_channels_and_pipes_by_their_keys_beside_a_socket() {
     senders.join().unwrap();
     // The wait set is usable again without tokio.
     assert!(set.into_inner().is_empty());
+}
+
+#[tokio::test]
+async fn sets_and_listeners_of_tasks_have_the_descriptors_of_the_objects_in_them() {
+    let set = AsyncWaitSet::new(WaitSet::new().unwrap()).unwrap();
+    assert_eq!(set.as_fd().as_raw_fd(), set.get_ref().as_raw_fd());
+    assert_eq!(set.as_raw_fd(), set.get_ref().as_raw_fd());
+    let listener = Listener::bind(&format!("tokio-descriptors-{}", std::process::id())).unwrap();
+    assert_eq!(listener.as_fd().as_raw_fd(), listener.get_ref().as_raw_fd());
+    assert_eq!(listener.as_raw_fd(), listener.get_ref().as_raw_fd());
 }

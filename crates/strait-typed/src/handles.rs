@@ -100,6 +100,9 @@ macro_rules! handle {
 
 handle!(
     /// A file descriptor in a message.
+    ///
+    /// To use the descriptor, take it out with [`into_fd`](Self::into_fd). A field lends no descriptor (`AsFd`), since
+    /// the place may be empty: another thread may send the value at any time.
     Fd, OwnedFd, Fd, into_fd, "a descriptor"
 );
 

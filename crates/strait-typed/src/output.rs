@@ -1,5 +1,6 @@
 //! The bytes of a message under construction.
 
+use std::fmt;
 use std::io;
 
 use strait::view::Draft;
@@ -32,6 +33,12 @@ pub struct Output<'c> {
     /// The number of bytes that were collected in the window.
     filled: usize,
     beyond: Beyond<'c>,
+}
+
+impl fmt::Debug for Output<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Output").finish_non_exhaustive()
+    }
 }
 
 /// The bytes of a message before the bytes in the window.

@@ -322,6 +322,10 @@ impl DispatcherShared {
 /// A [`Pump`] in another thread receives while a handler runs: senders need not wait for the handler until 64 messages
 /// of a channel are queued. Each message then wakes two threads. As long as there is a pump, only pumps receive.
 ///
+/// # No descriptor
+/// A dispatcher has no descriptor for an event loop: with one channel it waits on that channel, and with pumps on the
+/// pumps. An event loop polls a [`WaitSet`], and calls the handlers itself.
+///
 /// # Order
 /// The messages of one channel are handled in the order in which they were sent, one at a time. Of the channels with a
 /// message, the channel of the highest priority goes first; channels of one priority take turns, a message each. There

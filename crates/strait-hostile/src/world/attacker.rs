@@ -1,6 +1,7 @@
 //! The attacker: a process with the sockets and the shared memory, which draws each of its steps at random.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
@@ -182,6 +183,12 @@ pub struct Attacker<'a> {
     /// Microseconds of work that an honest receiver may spend on everything sent since the last
     /// [`Attacker::take_valid`].
     valid: u64,
+}
+
+impl fmt::Debug for Attacker<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Attacker").finish_non_exhaustive()
+    }
 }
 
 /// The connect request of the attacker to a listener.

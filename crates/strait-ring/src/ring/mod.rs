@@ -29,7 +29,7 @@ mod sleep;
 pub mod stream;
 #[cfg(any(test, feature = "model"))]
 #[doc(hidden)]
-#[allow(missing_docs, reason = "for tests of this workspace alone")]
+#[allow(missing_docs, missing_debug_implementations, reason = "for tests of this workspace alone")]
 pub mod tests;
 pub mod transfer_word;
 

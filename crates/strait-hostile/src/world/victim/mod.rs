@@ -9,6 +9,7 @@ mod objects;
 mod pipes;
 mod waiting;
 
+use std::fmt;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
 use std::sync::mpsc::{Sender, channel};
 use std::sync::{Arc, Mutex, MutexGuard};
@@ -82,6 +83,12 @@ pub struct Victim {
     to_close: Option<Sender<Handle>>,
     /// Takes waiting calls to the thread that interrupts them.
     to_interrupt: Option<Sender<Wait>>,
+}
+
+impl fmt::Debug for Victim {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Victim").finish_non_exhaustive()
+    }
 }
 
 /// Returns limits that are low enough for an attacker to reach.
@@ -184,6 +191,12 @@ pub struct Driver<'v> {
     choices: Choices,
     slot: usize,
     told: bool,
+}
+
+impl fmt::Debug for Driver<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.debug_struct("Driver").finish_non_exhaustive()
+    }
 }
 
 /// Adds an object. If there are [`MOST`] objects, replaces the object at `at` (modulo their number), and returns the
