@@ -27,6 +27,9 @@
 //! the end in a message, the program takes the end out of the `Arc` ([`Arc::into_inner`]), which is possible only after
 //! the view was dropped.
 //!
+//! [Halves](crate::Channel::split) have no owned views. A call of a half needs the half for itself (`&mut self`), since
+//! it takes no lock; an `Arc` gives only shared access. A program that needs owned views keeps the channel whole.
+//!
 //! An owned view costs as much as a borrowed view, plus a change of the `Arc`'s count.
 
 use std::sync::Arc;

@@ -72,6 +72,23 @@ impl Channel {
     /// set](crate::wait::WaitSet::add), work as before, but each call takes the lock of a channel. If only one half is
     /// put into the wait set, the set reports events of the other half's direction from the next call of the other half
     /// on.
+    ///
+    /// # Calls of the halves
+    /// | calls of a channel | sender | receiver |
+    /// |---|---|---|
+    /// | `send`, `try_send`, `send_by`, `send_many` | yes | |
+    /// | `reserve`, `reserve_sealed` | yes | |
+    /// | `recv`, `try_recv`, `recv_by`, `recv_message`, `recv_into`, `recv_many` | | yes |
+    /// | `close_reason` | | yes |
+    /// | `interrupter` | yes | yes |
+    /// | `draft`, `forward`, `send_value` | | |
+    /// | `peek`, `put_back`, `recv_in_place`, `recv_message_or_view`, `try_recv_bytes` | | |
+    /// | `reserve_owned`, `reserve_sealed_owned`, `draft_owned`, `recv_in_place_owned` | | |
+    /// | `counters`, `status`, `is_readable`, `is_writable`, `is_peer_closed`, `peer`, `peer_pidfd`, `peer_usage` | | |
+    /// | `close_with`, `set_close_reason`, `disconnect`, `report_bad`, `fuse`, `rehome`, `split` | | |
+    ///
+    /// For a call that the halves lack, join the halves. A task cannot wait for a half either: join the halves, and
+    /// split the [`AsyncChannel`](crate::task::AsyncChannel) of the end.
     pub fn split(self) -> (Sender, Receiver) {
         let channel = Arc::new(self);
         // SAFETY: the guards are dropped before the `Arc`s that the halves hold.
