@@ -31,6 +31,10 @@
 //!
 //! A `select!` can contain the futures: a future that is dropped has lost nothing, as documented for each. The
 //! exception is [`AsyncProducer::write_all`], which may have written a part of the bytes.
+//!
+//! The futures take no deadline, since `tokio::time::timeout` drops a future at its time. Only connecting takes a
+//! deadline, since its thread waits on without the future. [`Stream::open`] has its options as an argument, since
+//! [`PipeOptions`](strait::pipe::PipeOptions) belongs to the crate `strait`, which knows no streams.
 
 mod connect;
 mod drive;

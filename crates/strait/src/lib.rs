@@ -108,7 +108,8 @@
 //!
 //! # Waiting
 //! `send` and `recv` block without a limit, `try_send` and `try_recv` do not block, and every other call that can block
-//! takes a [`Deadline`]: a `Duration` from now, an `Instant`, [`Deadline::NOW`] or [`Deadline::NEVER`].
+//! takes a [`Deadline`] as its last argument: a `Duration` from now, an `Instant`, [`Deadline::NOW`] or
+//! [`Deadline::NEVER`].
 //!
 //! ```
 //! use std::time::Duration;
@@ -118,6 +119,17 @@
 //! assert_eq!(b.recv_by(Duration::from_millis(1)).unwrap_err(), Error::TimedOut);
 //! # Ok::<(), Error>(())
 //! ```
+//!
+//! Some calls can wait and have no such argument:
+//!
+//! * [`Reservation::commit`](view::Reservation::commit) and `commit_first` wait until the deadline that
+//!   [`Channel::reserve`] got: one deadline covers the message.
+//! * [`Pump::run`](wait::Pump::run) works for a dispatcher until the dispatcher is dropped; `run_once` has a deadline.
+//! * [`Region::seal`](region::Region::seal) and [`RegionWriter::seal`](region::RegionWriter::seal) wait at most 100 ms,
+//!   for mappings that a starting child process inherits. No event tells when such a mapping goes. A seal also waits
+//!   for the kernel: if another process holds up the kernel, at most a second, and longer in a sandbox without threads.
+//! * Readers and writers of [`std::io`], such as [`DataConsumer`](pipe::DataConsumer), wait without a limit, since the
+//!   traits have no deadline.
 //!
 //! A call that waits spins for a moment, and then sleeps; [`Options::wait`] chooses otherwise. [`wait::WaitSet`] waits
 //! for any number of channels, pipes, calls and listeners, and has a descriptor for an event loop. [`task`] has
