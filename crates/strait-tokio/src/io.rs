@@ -10,6 +10,8 @@ use tokio::io::{AsyncRead, AsyncWrite, ReadBuf};
 /// The reading end of a data pipe as an [`AsyncRead`] of tokio. If the producer died, reading fails with
 /// [`io::ErrorKind::BrokenPipe`]; if the producer was [aborted](PipeWriter::abort), or dropped by a panic, with
 /// [`io::ErrorKind::ConnectionAborted`].
+///
+/// Example: [a reader and a writer](PipeWriter).
 #[derive(Debug)]
 pub struct PipeReader(pub AsyncConsumer);
 

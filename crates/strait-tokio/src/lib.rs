@@ -97,6 +97,8 @@ pub struct Reactor {
 impl Reactor {
     /// The time for which the driving task polls after an event before the runtime may sleep, if `STRAIT_SPIN` is not
     /// set in the environment: 50 µs.
+    ///
+    /// Example: [a reactor](Self).
     pub const SPIN: Duration = Duration::from_micros(50);
 
     /// Makes a reactor, and a task that drives it, in the current tokio runtime. The task polls for

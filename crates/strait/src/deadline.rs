@@ -31,8 +31,12 @@ enum Until {
 
 impl Deadline {
     /// The deadline of a call that must not block at all.
+    ///
+    /// Example: [deadlines](Self).
     pub const NOW: Self = Self(Until::Now);
     /// The deadline of a call that may block without a time limit.
+    ///
+    /// Example: [a wait for events](crate::wait).
     pub const NEVER: Self = Self(Until::Never);
 
     /// Returns the deadline that passes after `duration` from now; [`Deadline::NEVER`] if the time is too far away to

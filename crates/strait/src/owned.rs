@@ -38,19 +38,31 @@ use crate::Channel;
 use crate::pipe::{DataConsumer, DataProducer};
 
 /// Room for a message, made by [`Channel::reserve_owned`].
+///
+/// Example: [an owned view](crate::owned).
 pub type Reservation = crate::view::Reservation<'static, Arc<Channel>>;
 
 /// Memory for a message that is sealed when sent, made by [`Channel::reserve_sealed_owned`].
+///
+/// Example: [an owned view](crate::owned).
 pub type SealedReservation = crate::view::SealedReservation<'static, Arc<Channel>>;
 
 /// A view of a received message, made by [`Channel::recv_in_place_owned`].
+///
+/// Example: [an owned view](crate::owned).
 pub type InPlace = crate::view::InPlace<'static, Arc<Channel>>;
 
 /// A message under construction, made by [`Channel::draft_owned`].
+///
+/// Example: [an owned view](crate::owned).
 pub type Draft = crate::view::Draft<'static, Arc<Channel>>;
 
 /// Free room in a data pipe, made by [`DataProducer::begin_write_owned`].
+///
+/// Example: [an owned view](crate::owned).
 pub type Room = crate::pipe::Room<'static, Arc<DataProducer>>;
 
 /// Unread bytes of a data pipe, made by [`DataConsumer::begin_read_owned`].
+///
+/// Example: [an owned view](crate::owned).
 pub type Unread = crate::pipe::Unread<'static, Arc<DataConsumer>>;

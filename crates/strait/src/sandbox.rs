@@ -1,18 +1,5 @@
 //! The system calls to allow in a sandbox: lists for a filter such as seccomp.
 //!
-//! A process takes its channels first, then activates its filter, and then looks at messages from its peers. The system
-//! calls that the filter must allow depend on the work of the process under the filter:
-//!
-//! | phase | field of [`SYSCALLS`] |
-//! |---|---|
-//! | sends and receives messages, ends, descriptors and data pipes; waits; makes channels with [`Channel::pair`] and [`Channel::over`] | [`running`](SystemCalls::running) |
-//! | makes, maps or seals [regions](crate::region) too | and [`with_regions`](SystemCalls::with_regions) |
-//! | listens, connects, or takes its channel from its parent too | and [`connecting`](SystemCalls::connecting) |
-//!
-//! The lists contain the system calls of the library, and of the allocator and the threads below. The lists contain no
-//! call that only the program needs, such as writing to a file. The library can do without the system calls of
-//! [`dispensable`](SystemCalls::dispensable), if the filter lets the calls fail.
-//!
 //! ```
 //! use std::collections::HashSet;
 //! use strait::sandbox::SYSCALLS;
@@ -26,6 +13,19 @@
 //! let names: Vec<_> = SYSCALLS.running.iter().map(|call| call.name).collect();
 //! assert!(names.contains(&"futex"));
 //! ```
+//!
+//! A process takes its channels first, then activates its filter, and then looks at messages from its peers. The system
+//! calls that the filter must allow depend on the work of the process under the filter:
+//!
+//! | phase | field of [`SYSCALLS`] |
+//! |---|---|
+//! | sends and receives messages, ends, descriptors and data pipes; waits; makes channels with [`Channel::pair`] and [`Channel::over`] | [`running`](SystemCalls::running) |
+//! | makes, maps or seals [regions](crate::region) too | and [`with_regions`](SystemCalls::with_regions) |
+//! | listens, connects, or takes its channel from its parent too | and [`connecting`](SystemCalls::connecting) |
+//!
+//! The lists contain the system calls of the library, and of the allocator and the threads below. The lists contain no
+//! call that only the program needs, such as writing to a file. The library can do without the system calls of
+//! [`dispensable`](SystemCalls::dispensable), if the filter lets the calls fail.
 //!
 //! # Arguments
 //!
@@ -52,6 +52,8 @@
 //! [`Channel::over`]: crate::Channel::over
 
 /// A system call: its name, and its number on the architecture for which the library was compiled.
+///
+/// Example: [the arguments of a call](crate::sandbox#arguments).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct SystemCall {
@@ -65,6 +67,8 @@ pub struct SystemCall {
 }
 
 /// An argument of a system call. The argument fits if `argument & mask == value`.
+///
+/// Example: [the arguments of a call](crate::sandbox#arguments).
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
 #[non_exhaustive]
 pub struct Argument {
@@ -94,6 +98,8 @@ impl Argument {
 }
 
 /// Lists of system calls by the work of a process after its filter is active.
+///
+/// Example: [the calls of a filter](crate::sandbox).
 #[derive(Clone, Copy)]
 #[non_exhaustive]
 pub struct SystemCalls {
@@ -155,7 +161,9 @@ const UNIX_SEQPACKET: &[&[Argument]] = &[&[
     },
 ]];
 
-/// The system calls that a sandbox must allow, for each phase. [The module](self) has an example.
+/// The system calls that a sandbox must allow, for each phase.
+///
+/// Example: [the calls of a filter](self).
 pub const SYSCALLS: SystemCalls = SystemCalls {
     running: calls![
         // The allocator's memory, and shared memory.

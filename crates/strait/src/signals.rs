@@ -1,9 +1,5 @@
 //! Waits that a signal ends.
 //!
-//! By default a signal does not end a wait of this library: the signal handler runs, and the call goes on waiting with
-//! the time that is left. A program that has to act after a signal, in code that may not run in the handler, makes a
-//! [`Guard`]. An interpreter, for example, raises an exception at Ctrl-C only between two of its instructions.
-//!
 //! ```
 //! use std::sync::atomic::{AtomicBool, Ordering};
 //! use std::time::{Duration, Instant};
@@ -30,6 +26,10 @@
 //! assert_eq!(message.unwrap().bytes(), b"hello");
 //! # Ok::<(), Box<dyn std::error::Error>>(())
 //! ```
+//!
+//! By default a signal does not end a wait of this library: the signal handler runs, and the call goes on waiting with
+//! the time that is left. A program that has to act after a signal, in code that may not run in the handler, makes a
+//! [`Guard`]. An interpreter, for example, raises an exception at Ctrl-C only between two of its instructions.
 //!
 //! # What a guard promises
 //! While a thread has a guard, each sleep of the thread that a signal interrupts ends the wait with
@@ -93,8 +93,10 @@ thread_local! {
 /// While the guard exists, a signal that interrupts a sleep of the guard's thread ends the wait with
 /// [`Error::Signalled`].
 ///
-/// See [the module](self) for what a guard promises, with an example. A thread may have several guards; the effect ends
-/// when the last guard is dropped.
+/// See [the module](self#what-a-guard-promises) for what a guard promises. A thread may have several guards; the effect
+/// ends when the last guard is dropped.
+///
+/// Example: [a receive that a signal ends](self).
 #[derive(Debug)]
 #[must_use = "signals end waits only as long as the guard exists"]
 pub struct Guard {

@@ -24,7 +24,9 @@ use crate::kept;
 use crate::ring::ONE_CELL;
 use crate::wake::lock::{Guard, Lock};
 
-/// The sending half of an end, for one thread: see [`Channel::split`].
+/// The sending half of an end, for one thread.
+///
+/// Example: [two halves](Channel::split).
 pub struct Sender {
     /// The lock of the sending direction; `None` if each call takes it. Dropped before the channel.
     held: RefCell<Option<Guard<'static, Tx>>>,
@@ -33,7 +35,9 @@ pub struct Sender {
     has_reserved: bool,
 }
 
-/// The receiving half of an end, for one thread: see [`Channel::split`].
+/// The receiving half of an end, for one thread.
+///
+/// Example: [two halves](Channel::split).
 pub struct Receiver {
     /// The lock of the receiving direction; `None` if each call takes it. Dropped before the channel.
     held: RefCell<Option<Guard<'static, Rx>>>,

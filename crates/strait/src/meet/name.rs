@@ -187,6 +187,13 @@ fn keep_live(there: &mut BTreeMap<String, Listening>, found: Listening) {
 ///
 /// Binding a listener removes some names of dead listeners too, so that such names do not pile up.
 ///
+/// ```no_run
+/// for name in strait::meet::prune(None)? {
+///     println!("removed {name}");
+/// }
+/// # Ok::<(), strait::meet::MeetError>(())
+/// ```
+///
 /// # Errors
 /// As [`names`].
 pub fn prune(directory: Option<&Path>) -> Result<Vec<String>, MeetError> {

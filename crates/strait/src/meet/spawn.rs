@@ -87,6 +87,8 @@ pub struct Inheritance {
 impl Inheritance {
     /// The name of the environment variable, `STRAIT_PARENT`. The variable is for the new process only: the new process
     /// should not pass the variable on.
+    ///
+    /// Example: [an inherited channel](Self).
     pub const VARIABLE: &str = VARIABLE;
 
     /// Returns the value of [`VARIABLE`](Self::VARIABLE) for a process that inherits the descriptor under its number in

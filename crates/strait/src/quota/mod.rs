@@ -57,6 +57,8 @@ use crate::peer::Peer;
 use crate::sync::unpoisoned;
 
 /// The greatest number of handles in one message: 64. No option can raise the number.
+///
+/// Example: [handles in a message](crate#handles).
 pub const MAX_HANDLES: usize = 64;
 
 /// The greatest number of descriptors that one end may have in flight by default. The kernel limits the descriptors in

@@ -254,11 +254,15 @@ impl AsyncChannel {
     }
 }
 
-/// The sending half of an [`AsyncChannel`], for one task: see [`AsyncChannel::split`].
+/// The sending half of an [`AsyncChannel`], for one task.
+///
+/// Example: [two halves](AsyncChannel::split).
 #[derive(Debug)]
 pub struct AsyncSender(Arc<AsyncChannel>);
 
-/// The receiving half of an [`AsyncChannel`], for one task: see [`AsyncChannel::split`].
+/// The receiving half of an [`AsyncChannel`], for one task.
+///
+/// Example: [two halves](AsyncChannel::split).
 #[derive(Debug)]
 pub struct AsyncReceiver(Arc<AsyncChannel>);
 
