@@ -92,7 +92,7 @@ fn documented(krate: &str) -> Vec<(String, String)> {
 /// Returns whether the item with this path and text in the list of the interface is a type, a trait, a type alias or a
 /// free function.
 fn needs_an_example(path: &str, text: &str) -> bool {
-    let is_method = path.split("::").rev().nth(1).is_some_and(|of| of.starts_with(char::is_uppercase));
+    let is_method = path.rsplit("::").nth(1).is_some_and(|of| of.starts_with(char::is_uppercase));
     let mut words = text.split(' ').skip_while(|word| ["pub", "unsafe", "async", "const"].contains(word));
     !is_method && ["struct", "enum", "trait", "type", "fn"].contains(&words.next().unwrap_or_default())
 }
