@@ -1,5 +1,5 @@
-//! Internals that the micro-benchmarks in `strait-bench` use. The module exists only with the feature `benchmarks`,
-//! which nothing else turns on.
+//! Internals that the micro-benchmarks in `strait-bench` use. The module exists only with `--cfg strait_benchmarks`,
+//! which only the build script of the crate `strait-twice` sets.
 //!
 //! This module is not part of the interface, and changes without notice.
 

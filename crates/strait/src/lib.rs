@@ -174,7 +174,7 @@
 //!
 //! Both processes must speak the same version of the protocol; otherwise [`Error::Refused`] names the versions of both.
 
-#[cfg(feature = "benchmarks")]
+#[cfg(strait_benchmarks)]
 #[doc(hidden)]
 pub mod benchmarks;
 mod blocked_on;

@@ -48,7 +48,7 @@ pub use receiver::{Conditions, MessageInfo, PutBackError, Status};
 pub use send_error::{SendError, SendManyError};
 pub(crate) use sender::WakeOnDrop;
 pub use transfer::FuseError;
-#[cfg(any(strait_fuzzing, feature = "benchmarks"))]
+#[cfg(any(strait_fuzzing, strait_benchmarks))]
 pub(crate) use transfer::table_is_read;
 pub(crate) use transfer::{PipeState, close};
 pub use unclaimed::UnclaimedHandle;

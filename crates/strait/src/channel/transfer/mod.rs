@@ -16,5 +16,5 @@ pub(super) mod table;
 pub(crate) use close::close;
 pub use fuse::FuseError;
 pub(crate) use pipe_state::PipeState;
-#[cfg(any(strait_fuzzing, feature = "benchmarks"))]
+#[cfg(any(strait_fuzzing, strait_benchmarks))]
 pub(crate) use table::is_read as table_is_read;

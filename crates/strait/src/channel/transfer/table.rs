@@ -742,7 +742,7 @@ fn amounts(message: &ParsedMessage<'_>) -> Amounts {
 
 /// Checks whether the bytes `table` are a valid handle table of a message with `handles` handles. Fails with
 /// [`Error::BadPeer`] if they are not.
-#[cfg(any(strait_fuzzing, feature = "benchmarks"))]
+#[cfg(any(strait_fuzzing, strait_benchmarks))]
 pub(crate) fn is_read(table: &[u8], handles: usize) -> Result<(), Error> {
     let parsed = Parsed::read(table, handles)?;
     assert_eq!(parsed.top.len(), handles);
