@@ -209,7 +209,10 @@ mod wait_set;
 mod wake;
 mod wakers;
 
+#[cfg(not(test))]
 use strait_ring::ring;
+#[cfg(test)]
+use strait_ring_model::ring;
 
 /// Internals for the crates of this workspace that decode messages or wrap this crate for other languages. Not part of
 /// the public interface.

@@ -55,9 +55,9 @@ macro_rules! word {
 word!(AtomicU32, u32);
 word!(AtomicU64, u64);
 
-#[cfg(any(test, feature = "model"))]
+#[cfg(any(test, strait_model))]
 word!(loom::sync::atomic::AtomicU32, u32);
-#[cfg(any(test, feature = "model"))]
+#[cfg(any(test, strait_model))]
 word!(loom::sync::atomic::AtomicU64, u64);
 
 /// The shared words and cells of one ring.

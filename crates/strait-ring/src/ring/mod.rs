@@ -27,7 +27,7 @@ mod producer;
 pub mod ready_bitmap;
 mod sleep;
 pub mod stream;
-#[cfg(any(test, feature = "model"))]
+#[cfg(any(test, strait_model))]
 #[doc(hidden)]
 #[allow(missing_docs, missing_debug_implementations, reason = "for tests of this workspace alone")]
 pub mod tests;
