@@ -48,6 +48,7 @@ use crate::signals;
 use crate::sync::unpoisoned;
 use crate::wait_set::{Event, Interest, Mode, WaitSet};
 use crate::wake::condvar::Condvar;
+use crate::wake::strict;
 
 /// The most messages of one channel in the channel's queue: received, and not passed to the handler yet.
 const MOST_QUEUED: usize = 64;
@@ -177,6 +178,14 @@ impl State {
             }
             return Some((key, channel, next, resumes));
         }
+    }
+
+    /// Returns whether the thread of the dispatcher has something to do. For the [check for lost
+    /// wake-ups](crate::wake::strict).
+    fn is_due(&self) -> bool {
+        let is_due =
+            |key| self.served.get(key).is_some_and(|served| !served.queue.is_empty() || served.ended.is_some());
+        self.pumps == 0 || self.ready.values().flatten().any(is_due)
     }
 
     /// Decides from which source the dispatcher gets messages now, and returns the source. Also returns a channel, if
@@ -545,6 +554,7 @@ impl Dispatcher {
                     signals::check()?;
                     state.asleep = true;
                     state = self.shared.news.wait(&self.shared.state, state, deadline.remaining(Instant::now()));
+                    strict::expect_wake("in a dispatcher", || state.asleep && state.is_due());
                     state.asleep = false;
                 }
             }

@@ -224,6 +224,13 @@ pub mod bindings {
     pub use crate::wake::spin::parse_spin;
 }
 
+/// The check for lost wake-ups, for tests of this workspace.
+#[cfg(strait_strict_wakes)]
+#[doc(hidden)]
+pub mod strict_wakes {
+    pub use crate::wake::strict::{count_in, switch_off};
+}
+
 pub use channel::{
     Channel, Counters, FuseError, Handle, Interrupter, Message, MessageInfo, Options, Outgoing, PutBackError, Received,
     Receiver, SendError, SendManyError, Sender, Status,

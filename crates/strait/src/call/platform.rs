@@ -16,6 +16,7 @@ pub(super) use crate::os::{current_cpu, pause as sleep};
 pub(super) use crate::signals::check as check_signals;
 pub(super) use crate::sync::unpoisoned;
 pub(super) use crate::wake::condvar::Condvar;
+pub(super) use crate::wake::strict;
 
 /// Fails if a thread that waits on `channel` must not wait any longer, because of an interruption or of a signal.
 pub(super) fn check_interruption(channel: &Channel) -> Result<(), Error> {

@@ -464,6 +464,18 @@ impl Routes {
         }
     }
 
+    /// Returns whether a thread that waits for the event `what` has something to do, and no thread was woken to do so.
+    /// For the [check for lost wake-ups](crate::wake::strict).
+    pub(super) fn is_due(&mut self, what: Waits) -> bool {
+        let is_answered = |id| matches!(self.calls.get(id), Some(Call::Answered(_)));
+        if self.ended.is_some() || what.call().is_some_and(is_answered) {
+            return true;
+        }
+        let has_request = what.takes_requests() && !self.requests.is_empty();
+        let has_slot = what == Waits::Slot && self.has_slot();
+        self.woken_threads == 0 && (has_request || has_slot || self.receiving.is_none())
+    }
+
     fn wake_thread(&mut self, waiter: &Arc<CallWaiter>) {
         self.woken_threads += usize::from(self.woken.thread(waiter));
     }

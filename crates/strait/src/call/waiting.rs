@@ -8,7 +8,7 @@ use std::sync::atomic::Ordering;
 use std::task::Waker;
 use std::time::Duration;
 
-use super::platform::{AtomicBool, Channel, Condvar, MutexGuard, thread_local, unpoisoned};
+use super::platform::{AtomicBool, Channel, Condvar, MutexGuard, strict, thread_local, unpoisoned};
 use super::routes::Routes;
 use super::shared::CallShared;
 use super::slots::Call;
@@ -46,7 +46,7 @@ pub(super) enum Waits {
 
 impl Waits {
     /// Returns the number of the call whose answer the thread waits for; `None` if the thread waits for no answer.
-    fn call(self) -> Option<u64> {
+    pub(super) fn call(self) -> Option<u64> {
         match self {
             Self::Reply(id) | Self::Either(id) => Some(id),
             Self::Request | Self::Slot | Self::Nothing => None,
@@ -150,7 +150,8 @@ impl<'a> Locked<'a> {
         self.waiters.push_back((what, waiter.clone()));
         let shared = self.shared;
         let guard = self.guard.take().expect("not dropped");
-        let mut guard = waiter.condition.wait(&shared.routes, guard, limit);
+        let guard = waiter.condition.wait(&shared.routes, guard, limit);
+        let mut guard = Self::expect_wake(shared, guard, what, &waiter);
         if !waiter.asleep.swap(false, Ordering::Relaxed) {
             guard.woken_threads -= 1;
         }
@@ -162,6 +163,25 @@ impl<'a> Locked<'a> {
             guard.waiters.remove(at);
         }
         Self { shared, guard: Some(guard) }
+    }
+
+    /// Checks the sleep of the thread of `waiter`, which has just ended. The thread waits for the event `what`: if
+    /// there is something to do, another thread must wake it. The check releases the lock `guard` while it waits for
+    /// that.
+    fn expect_wake(
+        shared: &'a CallShared,
+        guard: MutexGuard<'a, Routes>,
+        what: Waits,
+        waiter: &CallWaiter,
+    ) -> MutexGuard<'a, Routes> {
+        let mut place = Some(guard);
+        strict::expect_wake("in a call end", || {
+            let mut guard = place.take().unwrap_or_else(|| unpoisoned(&shared.routes));
+            let is_owed = waiter.is_asleep() && guard.is_due(what);
+            place = (!is_owed).then_some(guard);
+            is_owed
+        });
+        place.unwrap_or_else(|| unpoisoned(&shared.routes))
     }
 }
 

@@ -343,6 +343,28 @@ impl End {
         }
     }
 
+    /// Returns whether this end is ready for `member`, its member of a wait set. Does not arm the end. Returns `false`
+    /// if another thread holds a lock of the end: that thread notifies the wait set afterwards. For the [check for lost
+    /// wake-ups](crate::wake::strict).
+    pub(crate) fn is_ready_for(&self, member: &dyn Watcher) -> bool {
+        let has_message = || {
+            let rx = self.rx.lock(Deadline::NOW);
+            rx.is_ok_and(|mut rx| self.is_member(member) && self.has_what_is_waited_for(member, &mut rx) == Ok(true))
+        };
+        let has_room = || {
+            let tx = self.tx.lock(Deadline::NOW);
+            tx.is_ok_and(|mut tx| self.is_member(member) && self.has_room_for(member, &mut tx))
+        };
+        (member.waits_for(Direction::Receiving) && has_message())
+            || (member.waits_for(Direction::Sending) && has_room())
+    }
+
+    /// Returns whether the peer need not wake this process. Asks the kernel. For the [check for lost
+    /// wake-ups](crate::wake::strict).
+    pub(crate) fn may_be_silent(&self) -> bool {
+        self.rx.try_lock().is_some_and(|rx| rx.lane.current_link().may_be_silent())
+    }
+
     /// Polls the receiving direction for the wait set. Returns whether the direction is ready for `member`, and arms it
     /// if not. Also returns `false` if the end is no longer in the wait set as `member`, or if another thread holds the
     /// receiving lock; that thread notifies the wait set afterwards.

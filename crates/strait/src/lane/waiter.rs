@@ -22,7 +22,7 @@ use crate::os::{self, fault};
 use crate::ring::{self, transfer_word};
 use crate::shm::RingMemory;
 use crate::wake::interrupt::{Interruption, word_of};
-use crate::wake::{Direction, Wait, before_sleep};
+use crate::wake::{Direction, Wait, before_sleep, strict};
 
 /// `AWAKE`: the value of a sleep word if no thread sleeps. A sleep word is the word in shared memory that shows whether
 /// and how one side sleeps. Publishing a message then needs no system call.
@@ -41,6 +41,10 @@ const ON_SET: u32 = 3;
 const KIND: u32 = 3;
 /// The position of the lowest bit of the member id in a sleep word. The bits below leave room for more ways to sleep.
 const NUMBER: u32 = 8;
+
+/// The bit of a sleep word that a waking thread has taken and [given back](give_back). Only builds that [check for lost
+/// wake-ups](strict) have the bit: the sleeping thread then knows that the word was taken.
+const GIVEN_BACK: u32 = if strict::IS_ON { 8 } else { 0 };
 
 /// Returns the value for the sleep word of an armed member of a wait set. `number` is the member id. `relayed` says
 /// that the other end is in transit and that the member is armed on the link to the source.
@@ -73,7 +77,7 @@ pub(crate) fn wake(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> boo
 #[inline(never)]
 fn wake_sleeper(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> bool {
     fault::point("before a sleeper is woken");
-    match how & !transfer_word::RELAYED {
+    match how & !(transfer_word::RELAYED | GIVEN_BACK) {
         AWAKE => return false,
         ON_SOCKET => {
             if !link.wake() {
@@ -88,6 +92,7 @@ fn wake_sleeper(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> bool {
         // Any other value is the peer's doing, and a thread may sleep on the word. If no thread does, the peer was just
         // about to sleep, or it died in its sleep.
         _ => {
+            strict::note_wake(word);
             if !futex::wake_one(word, scope) {
                 link.probe();
             }
@@ -100,7 +105,7 @@ fn wake_sleeper(link: &Link, scope: Scope, word: &AtomicU32, how: u32) -> bool {
 /// the packet, and the peer still sleeps. The next call that publishes tries again. The link also tries again, before
 /// it sends anything else.
 fn give_back(word: &AtomicU32, how: u32) {
-    let _ = word.compare_exchange(AWAKE, how, Ordering::SeqCst, Ordering::Relaxed);
+    let _ = word.compare_exchange(AWAKE, how | GIVEN_BACK, Ordering::SeqCst, Ordering::Relaxed);
 }
 
 /// Records the kind of this side's sleep in `word`, a sleep word of this side: writes the value `how`, which is
@@ -330,6 +335,32 @@ impl Waiter<'_> {
         announce(self.word(), how);
     }
 
+    /// Returns whether the event of the wait is there: the peer has published something, or a thread interrupts the
+    /// wait. `ready` is the condition of the wait.
+    fn has_event(&self, ready: &mut impl FnMut() -> bool) -> bool {
+        ready() || self.interruption.ended().is_some()
+    }
+
+    /// Returns whether the event of the wait is there, but the thread that causes the event still has to take this
+    /// thread from its sleep word. `how` is the value that this thread has written into the word.
+    fn is_not_taken(&self, how: u32, ready: &mut impl FnMut() -> bool) -> bool {
+        self.has_event(ready) && self.word().load(Ordering::SeqCst) == how && !self.link.may_be_silent()
+    }
+
+    /// Returns whether the event of the wait is there, and another thread has taken this thread from its sleep word,
+    /// but does not wake this thread yet.
+    fn is_not_woken(&self, ready: &mut impl FnMut() -> bool) -> bool {
+        self.has_event(ready) && self.word().load(Ordering::SeqCst) == AWAKE && !self.link.may_be_silent()
+    }
+
+    /// Returns whether the event of the wait is there, and the peer has taken this thread from its sleep word, but no
+    /// packet has come since this process had received `packets` packets.
+    fn has_no_packet(&self, how: u32, packets: usize, ready: &mut impl FnMut() -> bool) -> bool {
+        ready()
+            && [AWAKE, how | GIVEN_BACK].contains(&self.word().load(Ordering::SeqCst))
+            && self.link.owes_packet(packets)
+    }
+
     fn sleep(&self, deadline: Deadline, mut ready: impl FnMut() -> bool) -> Result<(), Error> {
         let noted = self.interruption.note(self.direction, self.link, Some((self.memory, self.scope)));
         let outcome = if self.link.is_local() {
@@ -392,6 +423,7 @@ impl Waiter<'_> {
                 (one, other) => one.or(other),
             };
             futex::wait(self.word(), how, self.scope, limit)?;
+            strict::expect_wake("on a sleep word", || self.is_not_taken(how, ready) || self.is_not_woken(ready));
             if ready() {
                 if self.word().load(Ordering::Relaxed) != AWAKE {
                     self.announce(AWAKE);
@@ -411,6 +443,7 @@ impl Waiter<'_> {
     fn sleep_on_socket(&self, deadline: Deadline, ready: &mut impl FnMut() -> bool) -> Result<(), Error> {
         let how = ON_SOCKET | self.relayed();
         loop {
+            let packets = self.link.packets_received();
             self.announce(how);
             if ready() {
                 break;
@@ -419,6 +452,8 @@ impl Waiter<'_> {
             // If a packet arrives while the word still shows a sleep, it is a late wake packet: the waking thread could
             // not send it at once.
             self.link.park(deadline, self.interruption, || self.word().load(Ordering::SeqCst) != how || ready())?;
+            strict::expect_wake("on a socket, and the sleep word is not taken", || self.is_not_taken(how, ready));
+            strict::expect_wake("on a socket, and no packet comes", || self.has_no_packet(how, packets, ready));
             let down = self.link.is_down();
             if ready() {
                 break;

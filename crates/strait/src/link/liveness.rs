@@ -79,6 +79,10 @@ impl Liveness {
     pub(super) fn is_over(&self) -> bool {
         matches!(self.look(), Watch::Died)
     }
+
+    fn is_stopped(&self) -> bool {
+        matches!(self.0.get(), Some(Some(identity)) if identity.is_stopped())
+    }
 }
 
 /// The state of a link's life: whether the link is down and why, and whether the peer is known to be alive.
@@ -231,6 +235,13 @@ impl Link {
     /// kernel.
     pub(crate) fn has_lost_its_peer(&self) -> bool {
         matches!(self.watch(), Watch::Died)
+    }
+
+    /// Returns whether the peer need not wake this process: the link is down, or the peer's process is stopped. Asks
+    /// the kernel. For the [check for lost wake-ups](crate::wake::strict).
+    pub(crate) fn may_be_silent(&self) -> bool {
+        self.probe_if_due();
+        self.is_down() || self.life.process.is_stopped()
     }
 
     /// Returns the time in nanoseconds since the link was created.

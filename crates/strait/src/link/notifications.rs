@@ -44,6 +44,7 @@ use crate::ring;
 use crate::ring::ready_bitmap::{self, BYTES, Collector, MEMBERS, ON_SOCKET, ON_WORD, Round, Words};
 use crate::shm::{Mapping, ReadyBitmapMemory, Shareable};
 use crate::sync::unpoisoned;
+use crate::wake::strict;
 
 /// The most members put into the queues of their wait sets by one call. The limit keeps a peer with endless
 /// notifications from keeping a thread busy.
@@ -64,6 +65,10 @@ pub(crate) trait Listener: Send + Sync {
     /// Makes the wait set report an error of `link`, if this member is armed and waits for messages over the link.
     /// Returns whether the set will report the error for this member.
     fn report_trouble(&self, link: &InUse) -> bool;
+
+    /// Returns whether the member is ready and waits for an event, but is not in the queue of its wait set. Changes
+    /// nothing. For the [check for lost wake-ups](crate::wake::strict).
+    fn is_overlooked(&self) -> bool;
 }
 
 /// A wait set with members registered on a link, as seen by the link.
@@ -229,7 +234,7 @@ impl Link {
         };
         fault::point("before a member of a wait set is notified");
         let how = ready_bitmap::notify(theirs, member);
-        if how == ON_WORD {
+        if how == ON_WORD || (strict::IS_ON && how == strict::WOKEN) {
             self.wake_on_word(theirs);
         } else if how != 0 && !self.wake() {
             // The packet could not be sent: the next notification tries again.
@@ -262,6 +267,7 @@ impl Link {
     /// Wakes the thread of the peer that sleeps on the sleep word of `theirs`, the peer's notification area. If no
     /// thread sleeps there, asks the kernel whether the peer is alive.
     fn wake_on_word(&self, theirs: &ReadyBitmapMemory) {
+        strict::note_wake(theirs.sleeping());
         // If no thread sleeps there, the peer was just about to sleep, or died in its sleep.
         if !futex::wake_one(theirs.sleeping(), Scope::Shared) {
             self.probe();
@@ -274,6 +280,7 @@ impl Link {
         if let Some(theirs) = self.notifications.theirs.get()
             && ready_bitmap::post(theirs)
         {
+            strict::note_wake(theirs.sleeping());
             futex::wake_one(theirs.sleeping(), Scope::Shared);
         }
     }
@@ -373,6 +380,24 @@ impl Link {
         Some(ours.memory.clone())
     }
 
+    /// Returns whether the peer has notified a member, or noted a packet, but still has to wake the thread of this
+    /// process that sleeps on the word of the notification area. For the [check for lost
+    /// wake-ups](crate::wake::strict).
+    pub(crate) fn has_sleeper_on_word(&self) -> bool {
+        self.notifications.ours.get().is_some_and(|ours| {
+            let has_news = !unpoisoned(&ours.collector).is_empty() || ready_bitmap::has_post(&ours.memory);
+            has_news && [ON_WORD, 0].contains(&ours.memory.sleeping().load(SeqCst))
+        }) && !self.may_be_silent()
+    }
+
+    /// Returns whether the peer has notified a member, but still has to send a packet for the notification, because
+    /// threads of this process sleep on the socket. This process had received `packets` packets before. For the [check
+    /// for lost wake-ups](crate::wake::strict).
+    pub(crate) fn owes_packet_for_members(&self, packets: usize) -> bool {
+        let ours = self.notifications.ours.get();
+        ours.is_some_and(|ours| !unpoisoned(&ours.collector).is_empty()) && self.owes_packet(packets)
+    }
+
     /// Returns whether this process's notification area has the peer's note of a sent packet. [`Link::take_post`]
     /// clears the note.
     pub(crate) fn has_post(&self) -> bool {
@@ -391,6 +416,7 @@ impl Link {
     pub(crate) fn leave_word(&self) -> bool {
         let Some(ours) = self.notifications.ours.get() else { return false };
         let woken = !ready_bitmap::leave(&ours.memory);
+        strict::forget_wake(ours.memory.sleeping());
         self.answer_notifications();
         woken
     }
@@ -438,6 +464,14 @@ impl Link {
         let members = unpoisoned(&self.notifications.members);
         let here = members.slots.iter().take(COLLECT_LIMIT).flatten();
         here.filter(|member| member.is_in(set)).take(FEW_MEMBERS).cloned().collect()
+    }
+
+    /// Returns the members of the wait set `set` registered on this link, but of those with member ids above
+    /// [`COLLECT_LIMIT`] none.
+    pub(crate) fn first_members_of(&self, set: &dyn ListenerSet) -> Vec<Arc<dyn Listener>> {
+        let members = unpoisoned(&self.notifications.members);
+        let here = members.slots.iter().take(COLLECT_LIMIT).flatten();
+        here.filter(|member| member.is_in(set)).cloned().collect()
     }
 
     /// Puts all armed members registered on this link into the queues of their wait sets.

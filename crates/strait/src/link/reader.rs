@@ -56,6 +56,9 @@ pub(super) struct Reader {
     pub(super) leader: leader::Leader<()>,
     /// How often a leader has found no packet left in the socket. One leader counts at most once.
     emptied: AtomicUsize,
+    /// The number of packets received so far.
+    #[cfg(strait_strict_wakes)]
+    received: AtomicUsize,
     inbox: Mutex<Inbox>,
     /// Whether the link is stuck: the last attempt to take the next packet from the socket failed for lack of a
     /// resource.
@@ -70,6 +73,8 @@ impl Reader {
         Self {
             leader: leader::Leader::default(),
             emptied: AtomicUsize::new(0),
+            #[cfg(strait_strict_wakes)]
+            received: AtomicUsize::new(0),
             inbox: Mutex::new(Inbox::new(ledger)),
             stuck: AtomicBool::new(false),
             refuses: AtomicBool::new(false),
@@ -163,6 +168,23 @@ impl Link {
         }
     }
 
+    /// Returns the number of packets received over this link so far; always 0 without a [check for lost
+    /// wake-ups](crate::wake::strict).
+    #[inline(always)]
+    pub(crate) fn packets_received(&self) -> usize {
+        #[cfg(strait_strict_wakes)]
+        return self.reader.received.load(Ordering::Relaxed);
+        #[cfg(not(strait_strict_wakes))]
+        0
+    }
+
+    /// Returns whether the peer, which has published something for a sleeping thread, still has to send a packet to
+    /// wake this process: no packet has come since [`packets_received`](Self::packets_received) returned `before`, and
+    /// the peer is alive and not stopped. For the [check for lost wake-ups](crate::wake::strict).
+    pub(crate) fn owes_packet(&self, before: usize) -> bool {
+        !self.is_readable().unwrap_or(true) && self.packets_received() == before && !self.may_be_silent()
+    }
+
     /// Returns whether the socket is readable. If so, a sleeping leader is about to wake up and receive the packets.
     fn is_readable(&self) -> Result<bool, Error> {
         Ok(self.io.wait(Interest::Readable, Deadline::NOW)?.readable)
@@ -247,6 +269,8 @@ impl Link {
                     work += 1 + attachments.len();
                     self.put_and_take(packet, attachments)?;
                     self.packet_came();
+                    #[cfg(strait_strict_wakes)]
+                    self.reader.received.fetch_add(1, Ordering::Relaxed);
                     self.begin_round();
                 }
             }

@@ -1,6 +1,6 @@
 //! The code that both ends of a data pipe share: how the ends wait for each other, and how they receive doorbells.
 
-use std::sync::atomic::AtomicU32;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use crate::channel::pipe_end::{PipeCore, Sleeper};
 use crate::deadline::Deadline;
@@ -10,6 +10,7 @@ use crate::os::{self, fault};
 use crate::ring::stream::{Reading, Words, Writing, publish_cpu};
 use crate::shm::PipeMemory;
 use crate::signals;
+use crate::wake::strict;
 
 /// The greatest number of doorbells (empty messages on the pipe's channel that wake this side) that one call receives
 /// while looking for bytes or room.
@@ -28,6 +29,8 @@ pub(super) trait Side {
     /// Clears this side's sleep word: this side counts as awake. Returns whether the other side has already taken the
     /// sleeper: then a doorbell (an empty message that wakes this side) is in flight or about to be sent.
     fn disarm(words: &impl Words) -> bool;
+    /// Returns whether this side counts as asleep, by its sleep word.
+    fn is_armed(words: &PipeMemory) -> bool;
     /// Returns two words of the shared memory in which the sides publish the CPU on which they run: first the word of
     /// this side, then the word of the other side.
     fn cpus(memory: &PipeMemory) -> (&AtomicU32, &AtomicU32);
@@ -40,6 +43,9 @@ impl Side for Writing {
     fn disarm(words: &impl Words) -> bool {
         Self::disarm(words)
     }
+    fn is_armed(words: &PipeMemory) -> bool {
+        words.waiting().load(Ordering::SeqCst) != 0
+    }
     fn cpus(memory: &PipeMemory) -> (&AtomicU32, &AtomicU32) {
         (memory.producer_cpu(), memory.consumer_cpu())
     }
@@ -51,6 +57,9 @@ impl Side for Reading {
     }
     fn disarm(words: &impl Words) -> bool {
         Self::disarm(words)
+    }
+    fn is_armed(words: &PipeMemory) -> bool {
+        words.sleeping().load(Ordering::SeqCst) != 0
     }
     fn cpus(memory: &PipeMemory) -> (&AtomicU32, &AtomicU32) {
         (memory.consumer_cpu(), memory.producer_cpu())
@@ -81,6 +90,18 @@ impl PipeCore {
     #[inline]
     pub(super) fn publish_cpu<S: Side>(&self, sleeper: &mut Sleeper) {
         publish_cpu(&mut sleeper.cpu, S::cpus(&self.memory).0, os::current_cpu());
+    }
+
+    /// Returns whether this side counts as asleep, by its sleep word, and the other side is alive. For the [check for
+    /// lost wake-ups](crate::wake::strict).
+    pub(super) fn is_armed<S: Side>(&self) -> bool {
+        S::is_armed(&self.memory) && !self.channel.end.may_be_silent()
+    }
+
+    /// Returns whether no doorbell has come that this side has not received, and the other side is alive. For the
+    /// [check for lost wake-ups](crate::wake::strict).
+    fn has_no_doorbell(&self) -> bool {
+        !self.channel.end.is_readable() && !self.channel.end.may_be_silent()
     }
 
     /// Ends the pipe's channel, because the other side published an impossible number of bytes and so is a bad peer.
@@ -187,6 +208,14 @@ impl PipeCore {
                 }
             }
             let taken = self.take_doorbell(deadline);
+            if taken.is_err_and(|error| error != Error::PeerClosed) {
+                strict::expect_wake("on a data pipe, whose sleep word is not taken", || {
+                    ready() == Ok(true) && self.is_armed::<S>()
+                });
+                strict::expect_wake("on a data pipe, and no doorbell comes", || {
+                    ready() == Ok(true) && self.has_no_doorbell()
+                });
+            }
             let noticed = S::disarm(&self.memory);
             match taken {
                 // Without a limit, a peer that has filled its ring with doorbells would keep this thread busy for ever,

@@ -21,6 +21,10 @@ pub(crate) trait Gate: Debug + Send + Sync {
     /// its sleep word, so that a doorbell (an empty message that wakes this side) arrives when the end is ready.
     /// Returns `None` if another thread is using the end; the other thread makes the wait set ask again afterwards.
     fn look(&self) -> Option<Ready>;
+
+    /// Returns whether the end is ready to read or to write, but the other side still has to take this side from its
+    /// sleep word. Changes nothing. For the [check for lost wake-ups](crate::wake::strict).
+    fn has_sleeper(&self) -> bool;
 }
 
 /// An end of a data pipe, as a wait set needs it.
@@ -63,6 +67,12 @@ impl Gate for ProducerShared {
         }
         Some(Ready::NOTHING)
     }
+
+    fn has_sleeper(&self) -> bool {
+        let Ok(mut state) = self.lock(Deadline::NOW) else { return false };
+        let element = u64::from(state.index.shape().element);
+        self.refresh(&mut state).is_ok() && state.index.room() >= element && self.end.is_armed::<Writing>()
+    }
 }
 
 impl Gate for ConsumerShared {
@@ -82,5 +92,10 @@ impl Gate for ConsumerShared {
             return Some(readable);
         }
         Some(Ready::NOTHING)
+    }
+
+    fn has_sleeper(&self) -> bool {
+        let Ok(mut state) = self.lock(Deadline::NOW) else { return false };
+        self.has_news(&mut state) && self.end.is_armed::<Reading>()
     }
 }

@@ -14,8 +14,8 @@ use crate::os::epoll::{self, Wanted};
 use crate::os::fault;
 use crate::pipe::Gate;
 use crate::sync::unpoisoned;
-use crate::wake::Direction;
 use crate::wake::watched_fd::{FdWatcher, WatchedFd};
+use crate::wake::{Direction, strict};
 
 /// The most times in a row that one look checks the end of a data pipe again, each time because a doorbell (an empty
 /// message that wakes the end) arrived during the check before. If the last check finds nothing either, the wait set
@@ -322,6 +322,22 @@ impl Member {
         Err(Error::WouldBlock)
     }
 
+    /// Returns whether `end`, the end of the member, is ready now. Does not arm the end. For the [check for lost
+    /// wake-ups](crate::wake::strict).
+    fn is_ready(&self, end: &End) -> bool {
+        match &self.subject {
+            Subject::End { gate: Some(gate), .. } => gate.upgrade().is_some_and(|gate| gate.has_sleeper()),
+            _ => !end.rests_after_stumble() && end.is_ready_for(self),
+        }
+    }
+
+    /// Returns whether the next wait looks at the member anyway.
+    fn is_for_later(&self) -> bool {
+        let Some(set) = self.set() else { return true };
+        let ready = unpoisoned(&set.ready);
+        ready.later.iter().any(|member| std::ptr::eq(Arc::as_ptr(member), self))
+    }
+
     /// Looks at the member, which the caller has just taken from the wait set's queue of ready members. Returns the
     /// event that the wait set has to report, if any, and whether the set must look again.
     pub(super) fn examine(&self) -> Examined {
@@ -548,5 +564,14 @@ impl Listener for Member {
             self.notify();
         }
         reports
+    }
+
+    fn is_overlooked(&self) -> bool {
+        let waits = || self.armed.load(Ordering::Acquire) && self.state.load(Ordering::Acquire) == IN;
+        strict::IS_ON
+            && waits()
+            && self.end().is_some_and(|end| self.is_ready(&end))
+            && !self.is_queued()
+            && !self.is_for_later()
     }
 }

@@ -3,6 +3,7 @@
 mod driven;
 mod fds;
 mod links;
+mod overlooked;
 mod queue;
 mod words;
 
@@ -158,6 +159,14 @@ impl SharedSet {
     }
 
     pub(super) fn wait(&self, events: &mut Vec<Event>, limit: usize, deadline: Deadline) -> Result<usize, Error> {
+        let waited = self.wait_for_events(events, limit, deadline);
+        if waited.is_ok() {
+            self.expect_notifications();
+        }
+        waited
+    }
+
+    fn wait_for_events(&self, events: &mut Vec<Event>, limit: usize, deadline: Deadline) -> Result<usize, Error> {
         let mut passes = 0;
         if self.polling.load(Ordering::Relaxed) {
             // A thread that calls `wait` is not a polling driver.
@@ -298,6 +307,9 @@ impl SharedSet {
         let mut asleep = Some(asleep);
         let short = limit.map_or(liveness::LONG, |limit| limit.min(liveness::LONG));
         let found = self.drain_found(&mut asleep, Some(short), may_wait)?;
+        if !found && !short.is_zero() {
+            self.expect_events();
+        }
         if found || limit == Some(short) || signals::has_come() {
             return Ok(found);
         }
@@ -306,6 +318,9 @@ impl SharedSet {
             self.link_down(*number);
         }
         let found = self.drain_found(&mut asleep, Some(Duration::ZERO), may_wait)?;
+        if !found && died.is_empty() {
+            self.expect_events();
+        }
         Ok(found || !died.is_empty())
     }
 

@@ -29,7 +29,7 @@ use crate::ring::{self, Memory};
 use crate::shm::RingMemory;
 use crate::signals;
 use crate::sync::unpoisoned;
-use crate::wake::Direction;
+use crate::wake::{Direction, strict};
 
 /// The state of one end by which other threads of the process interrupt the waits on the end.
 #[derive(Debug, Default)]
@@ -121,6 +121,7 @@ impl Interrupts {
         if let Some((memory, scope)) = word
             && ring::wake_for::<RingMemory>(reason, word_of(memory, direction)) != 0
         {
+            strict::note_wake(word_of(memory, direction));
             // Wakes all threads that sleep on the word: another process that has the memory may sleep on the word
             // too, in order to be woken in place of the waiting thread.
             futex::wake_all(word_of(memory, direction), *scope);
@@ -182,7 +183,7 @@ impl<'a> Interruption<'a> {
     }
 
     /// Returns the error with which another thread of this process has ended the wait; `None` if none has.
-    fn ended(self) -> Option<Error> {
+    pub(crate) fn ended(self) -> Option<Error> {
         let interrupts = self.interrupts?;
         let heeds_nudges = self.also == Also::SignalsAndNudges;
         let is_raised = interrupts.is_raised() || (heeds_nudges && interrupts.is_nudged());

@@ -12,6 +12,7 @@ pub(crate) mod leader;
 pub(crate) mod lock;
 mod policy;
 pub(crate) mod spin;
+pub(crate) mod strict;
 #[cfg(test)]
 mod tests;
 pub(crate) mod watched_fd;

@@ -52,6 +52,8 @@ mod platform {
     pub(super) use loom::sync::{Mutex, MutexGuard};
     pub(super) use loom::thread_local;
 
+    pub(super) use crate::wake::strict;
+
     use crate::channel::SendError;
     use crate::channel::message::{Message, Outgoing, Parts};
     use crate::error::Error;

@@ -73,6 +73,13 @@ impl Identity {
         let other = self.inode.is_some_and(|known| inode(&process).is_some_and(|found| found != known));
         Ok((!other).then_some(process))
     }
+
+    /// Returns whether the process is stopped, by a signal or by a debugger. `false` if the kernel cannot be asked.
+    pub(crate) fn is_stopped(&self) -> bool {
+        let stat = std::fs::read_to_string(format!("/proc/{}/stat", self.pid)).unwrap_or_default();
+        // The name of the program, in parentheses, comes before the state.
+        stat.rsplit_once(") ").is_some_and(|(_, state)| state.starts_with(['T', 't']))
+    }
 }
 
 /// Returns the inode number of a pidfd; no pidfd of another process has or will have the same number. `None` if the

@@ -52,6 +52,7 @@ impl SharedSet {
             if later || self.is_stuck() || self.has_unsent() {
                 self.look_again_later();
             }
+            self.expect_notifications();
             return Ok(());
         }
         // Peers notify again and again: the descriptor stays readable, so that the driver looks again.

@@ -23,7 +23,7 @@ pub(in crate::wait_set) struct Queue {
     /// since.
     pub(in crate::wait_set) signalled: bool,
     /// The members at which the next wait looks again, because the peers could not be told how to notify these members.
-    pub(super) later: Vec<Arc<Member>>,
+    pub(in crate::wait_set) later: Vec<Arc<Member>>,
     /// Whether a thread sleeps on the words (futexes) of the wait set, or is about to: see [`words`](super::words).
     pub(super) on_word: bool,
     /// Two empty vectors for reuse: the first for the members at which a thread looks, the second for the members that

@@ -155,6 +155,9 @@ impl SharedSet {
             let words = words.map(|(_, bitmap)| -> Expected<'_> { (bitmap.sleeping(), ON_WORD, Scope::Shared) });
             futex::wait_for_any([(&own.word, 1, Scope::Private)].into_iter().chain(words), limit)
         };
+        if !news {
+            self.expect_wake_on_words(bitmaps.iter().flatten().map(|(link, _)| link));
+        }
         unpoisoned(&self.ready).on_word = false;
         // From here on the calling thread does not count as asleep: it wakes other sleeping threads for the events that
         // it finds, and not itself.
