@@ -38,6 +38,9 @@ fn within(run: &Run) -> ExitCode {
 }
 
 fn main() -> ExitCode {
+    // A hostile peer need not wake anybody.
+    #[cfg(strait_strict_wakes)]
+    strait::strict_wakes::switch_off();
     if let Some(arguments) = Arguments::from_words(std::env::args().skip(1)) {
         arguments.play();
         return ExitCode::SUCCESS;

@@ -583,8 +583,8 @@ impl World {
         }
         let stopped_now = self.workers[at].stopped.map_or(0, |(since, _)| now() - since);
         let delayed = self.delayed(at);
-        let in_kernel = life.in_kernel.load(SeqCst);
-        let held_up = delayed + life.stopped.load(SeqCst) + stopped_now + in_kernel + self.ledger.pauses.load(SeqCst);
+        let in_library = life.in_kernel.load(SeqCst) + life.in_checks.load(SeqCst);
+        let held_up = delayed + life.stopped.load(SeqCst) + stopped_now + in_library + self.ledger.pauses.load(SeqCst);
         // A message may have to wait while its receiver lacks something. The waiting thread itself may have set the
         // exceeded limit.
         let there = if life.is_short() { None } else { awaited(walk).find(|end| self.is_there(walk, *end)) };

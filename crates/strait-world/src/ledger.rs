@@ -297,6 +297,9 @@ pub(crate) struct Life {
     /// Nanoseconds for which a thread was past its deadline while a thread of this process did work of the kernel for
     /// all processes, as far as noticed by the controller.
     pub(crate) in_kernel: AtomicU64,
+    /// Nanoseconds for which threads of the process, in a build that checks for lost wake-ups, waited for the sign of a
+    /// wake-up.
+    pub(crate) in_checks: AtomicU64,
     /// 1 once the process has started its threads; then faults may begin.
     pub(crate) is_ready: AtomicU32,
     /// The end concerned by the recorded mistake, plus 1; 0 for none.

@@ -91,6 +91,8 @@ struct HeldUp {
     /// The time for which a thread of this process waited for the kernel: the waiting thread may have a lock needed by
     /// this thread.
     in_kernel: u64,
+    /// The time for which a thread of this process waited for the sign of a wake-up.
+    in_checks: u64,
     paused: u64,
 }
 
@@ -99,6 +101,7 @@ impl HeldUp {
         self.delayed.saturating_sub(before.delayed)
             + (self.stopped - before.stopped)
             + (self.in_kernel - before.in_kernel)
+            + (self.in_checks - before.in_checks)
             + (self.paused - before.paused)
     }
 }
@@ -192,7 +195,7 @@ impl Walker {
             let trace = Trace::new(folder, seed, process.number, number, ledger.begin.load(SeqCst));
             trace.expect("a file for a trace")
         };
-        let nothing = HeldUp { ran: 0, delayed: 0, stopped: 0, in_kernel: 0, paused: 0 };
+        let nothing = HeldUp { ran: 0, delayed: 0, stopped: 0, in_kernel: 0, in_checks: 0, paused: 0 };
         Self {
             process,
             life,
@@ -242,6 +245,7 @@ impl Walker {
             delayed: self.process.delayed(),
             stopped: self.life.stopped.load(SeqCst),
             in_kernel: self.life.in_kernel.load(SeqCst),
+            in_checks: self.life.in_checks.load(SeqCst),
             paused: self.process.ledger.pauses.load(SeqCst),
         }
     }

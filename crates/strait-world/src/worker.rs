@@ -129,6 +129,8 @@ pub(crate) fn play(ledger: i32, number: i32, arguments: &Arguments) -> ExitCode 
     let process = Process { ledger, life, number, directory, hold, traces, accepted, reports, delays };
     let process: &'static Process = Box::leak(Box::new(process));
     report_panics(process);
+    #[cfg(strait_strict_wakes)]
+    strait::strict_wakes::count_in(&life.in_checks);
     strait::quota::on_bad_peer(|bad| hear_of_bad_peer(process, bad));
     handle_signals();
     life.pid.store(std::process::id(), SeqCst);
