@@ -167,7 +167,7 @@ impl Caller {
         let timeout = Timeout::of(timeout)?;
         let data = crate::connection::steady(data)?;
         let carriers = handles.map_or(Ok(Vec::new()), handles::carriers)?;
-        Ok(Message::new(py, self.make(py, &[IoSlice::new(data.as_bytes())], &carriers, timeout)?))
+        Message::new(py, self.make(py, &[IoSlice::new(data.as_bytes())], &carriers, timeout)?)
     }
 
     /// Returns the next request of the other side; waits for it until the timeout.

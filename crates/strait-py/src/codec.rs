@@ -211,7 +211,7 @@ impl Settings {
     /// Returns the object of a message. The arrays of the object are writable, or read-only.
     pub(crate) fn decode(&self, py: Python<'_>, mut message: strait::Message, writable: bool) -> PyResult<Py<PyAny>> {
         if let Some(codec) = &self.codec {
-            return Ok(codec.bind(py).call_method1("loads", (Message::new(py, message),))?.unbind());
+            return Ok(codec.bind(py).call_method1("loads", (Message::new(py, message)?,))?.unbind());
         }
         let handles = message.take_handles().map_err(|error| errors::raise(py, error))?;
         decode(py, Source::of_bytes(message.bytes()), handles, Mode { trust: self.trust, writable })

@@ -13,6 +13,7 @@ use strait::quota::Reported;
 use strait::{Channel, Deadline, Error, Handle, Outgoing};
 
 use crate::codec::{self, Settings};
+use crate::buffers;
 use crate::errors;
 use crate::handles::{self, Carrier};
 use crate::held::Held;
@@ -358,7 +359,7 @@ pub(crate) fn outgoing<'a>(parts: &'a [IoSlice<'a>]) -> Outgoing<'a> {
 pub(crate) fn steady<'py>(data: &Bound<'py, PyAny>) -> PyResult<Bound<'py, PyBytes>> {
     match data.cast::<PyBytes>() {
         Ok(bytes) => Ok(bytes.clone()),
-        Err(_) => Ok(PyMemoryView::from(data)?.call_method0("tobytes")?.cast_into()?),
+        Err(_) => buffers::snapshot(data),
     }
 }
 
@@ -377,8 +378,30 @@ pub(crate) fn writable_room<'py>(buffer: &Bound<'py, PyAny>, offset: usize) -> P
 fn fill(view: &Bound<'_, PyAny>, offset: usize, bytes: &[u8]) -> PyResult<()> {
     let py = view.py();
     let target = PySlice::new(py, offset.try_into()?, (offset + bytes.len()).try_into()?, 1);
-    view.set_item(target, PyBytes::new(py, bytes))
+    view.set_item(target, buffers::copied(py, bytes)?)
 }
+
+    /// Receives the bytes of a message, and closes its handles. The bytes of a long message are copied once, from where
+    /// the peer has put them.
+    fn receive_bytes<'py>(&self, py: Python<'py>, timeout: Timeout) -> PyResult<Bound<'py, PyBytes>> {
+        self.check_readable()?;
+        let channel = self.channel(py)?;
+        let mut message = strait::Message::new();
+        let received = waiting::wait(py, timeout, |deadline| channel.recv_message_or_view(&mut message, deadline));
+        let bytes = match received?.map_err(|error| self.failed(py, &channel, error))? {
+            Some(view) => {
+                let mut view = Some(view);
+                buffers::written(py, view.as_ref().map_or(0, |view| view.len()), |bytes| {
+                    if let Some(mut view) = view.take() {
+                        view.read_at(bytes, 0);
+                    }
+                })
+            }
+            None => buffers::taken(py, Bytes(message)),
+        };
+        self.settle(py);
+        bytes
+    }
 
 /// Returns the part of `bytes` selected by an offset and a size.
 fn part(bytes: &[u8], offset: usize, size: Option<usize>) -> PyResult<&[u8]> {
@@ -400,6 +423,23 @@ impl Connection {
         let encoded = self.settings.encode(obj)?;
         self.copied.fetch_add(encoded.copied, Ordering::Relaxed);
         let sent = self.send_parts(py, &encoded.parts(), &encoded.carriers, timeout);
+/// A received message, for its bytes.
+pub(crate) struct Bytes(pub(crate) strait::Message);
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+/// Takes an end out of the wait set of a call of `strait.wait`, and ends the set.
+fn leave(channel: &Channel, group: Option<Arc<Watch>>) {
+    if let Some(group) = group {
+        let _ = group.leave(channel);
+        group.end();
+    }
+}
+
         encoded.give_back();
         sent
     }
@@ -499,7 +539,7 @@ impl Connection {
         slots.truncate(more);
         all.append(&mut slots);
         self.settle(py);
-        Ok(all.iter().map(|message| PyBytes::new(py, message.bytes())).collect())
+        all.into_iter().map(|message| buffers::taken(py, Bytes(message))).collect()
     }
 
     /// Returns memory of `nbytes` zeros to fill in place and send. With `dtype`, the memory is an array of `nbytes`
@@ -593,9 +633,9 @@ impl Connection {
             return Ok(bytes);
         }
         if limit == usize::MAX {
-            return Ok(PyBytes::new(py, self.receive(py, timeout)?.bytes()));
+            return self.receive_bytes(py, timeout);
         }
-        Ok(PyBytes::new(py, &self.receive_within(py, limit, timeout)?))
+        buffers::taken(py, self.receive_within(py, limit, timeout)?)
     }
 
     /// Receives the bytes of a message into a writable buffer, and returns their number.
@@ -626,7 +666,7 @@ impl Connection {
         let message = self.receive(py, Timeout::Never)?;
         let bytes = message.bytes();
         if bytes.len() > room {
-            return Ok(PyBytes::new(py, bytes).into_any());
+            return Ok(buffers::copied(py, bytes)?.into_any());
         }
         fill(&view, offset, bytes)?;
         bytes.len().into_bound_py_any(py)
@@ -635,7 +675,7 @@ impl Connection {
     /// Receives a message with its bytes and its handles.
     #[pyo3(signature = (*, timeout=None))]
     fn recv_message(&self, py: Python<'_>, timeout: Option<f64>) -> PyResult<Message> {
-        Ok(Message::new(py, self.receive(py, Timeout::of(timeout)?)?))
+        Message::new(py, self.receive(py, Timeout::of(timeout)?)?)
     }
 
     /// Waits for a message until the timeout, and returns whether a call of `recv` would not wait.

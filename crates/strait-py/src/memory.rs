@@ -2,8 +2,8 @@
 
 use std::ffi::c_int;
 use std::ops::Range;
-use std::sync::Mutex;
 use std::sync::atomic::{AtomicPtr, Ordering};
+use std::sync::{Mutex, PoisonError};
 
 use pyo3::exceptions::PyBufferError;
 use pyo3::ffi;
@@ -28,6 +28,9 @@ pub(crate) struct Memory {
     readonly: bool,
     held: Mutex<Held>,
 }
+
+/// The least number of bytes that are unmapped without the interpreter lock.
+const MANY: usize = 1 << 20;
 
 enum Held {
     /// Memory of process `pid` alone.
@@ -115,6 +118,19 @@ impl Memory {
             )),
             _ => Ok(()),
         }
+    }
+}
+
+impl Drop for Memory {
+    /// Unmaps the memory: without the interpreter lock if there are many bytes, since the kernel then takes long.
+    fn drop(&mut self) {
+        if self.len < MANY {
+            return;
+        }
+        let held = self.held.get_mut().unwrap_or_else(PoisonError::into_inner);
+        let mut held = Some(std::mem::replace(held, Held::Sealing));
+        // An ending interpreter has no lock to release.
+        Python::try_attach(|py| py.detach(|| held = None));
     }
 }
 

@@ -4,6 +4,7 @@ use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyList};
 use std::sync::Mutex;
 
+use crate::buffers;
 use crate::errors;
 use crate::handles;
 use crate::sync::lock;
@@ -17,9 +18,9 @@ pub(crate) struct Message {
 }
 
 impl Message {
-    pub(crate) fn new(py: Python<'_>, received: strait::Message) -> Self {
-        let bytes = PyBytes::new(py, received.bytes()).unbind();
-        Self { bytes, received: Mutex::new(received), handles: Mutex::new(None) }
+    pub(crate) fn new(py: Python<'_>, received: strait::Message) -> PyResult<Self> {
+        let bytes = buffers::copied(py, received.bytes())?.unbind();
+        Ok(Self { bytes, received: Mutex::new(received), handles: Mutex::new(None) })
     }
 }
 

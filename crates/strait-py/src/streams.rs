@@ -10,6 +10,7 @@ use strait::pipe::{DataConsumer, DataProducer, PipeOptions};
 use strait::wait::{Interest, Mode, Source, WaitSet};
 use strait::{Deadline, Error, Handle, Interrupter};
 
+use crate::buffers;
 use crate::connection::{steady, writable_room};
 use crate::held::{self, CloseWith};
 use crate::sync::lock;
@@ -418,7 +419,7 @@ impl Consumer {
     /// stream. Without a size, reads all available bytes.
     #[pyo3(signature = (size=None, *, timeout=None))]
     fn read<'py>(&self, py: Python<'py>, size: Option<usize>, timeout: Option<f64>) -> PyResult<Bound<'py, PyBytes>> {
-        Ok(PyBytes::new(py, &self.some(py, size.unwrap_or(usize::MAX), timeout)?))
+        buffers::taken(py, self.some(py, size.unwrap_or(usize::MAX), timeout)?)
     }
 
     /// Reads exactly `size` bytes, or none. Raises `OutOfRange` if the stream ends before.
@@ -431,7 +432,7 @@ impl Consumer {
         let read = self.held.wait(py, timeout, |end, deadline| end.read_whole(&mut out, deadline));
         self.held.settle(py);
         read?;
-        Ok(PyBytes::new(py, &out))
+        buffers::taken(py, out)
     }
 
     /// Reads into a writable buffer, and returns the number of bytes; 0 at the end of the stream.
@@ -439,7 +440,7 @@ impl Consumer {
     fn readinto(&self, py: Python<'_>, buffer: &Bound<'_, PyAny>, timeout: Option<f64>) -> PyResult<usize> {
         let (view, room) = writable_room(buffer, 0)?;
         let bytes = self.some(py, room, timeout)?;
-        view.set_item(pyo3::types::PySlice::new(py, 0, bytes.len().try_into()?, 1), PyBytes::new(py, &bytes))?;
+        view.set_item(pyo3::types::PySlice::new(py, 0, bytes.len().try_into()?, 1), buffers::copied(py, &bytes)?)?;
         Ok(bytes.len())
     }
 
@@ -448,7 +449,8 @@ impl Consumer {
         let end = self.held.get(py)?;
         let mut out = vec![0; size.min(end.capacity())];
         let peeked = end.peek(&mut out).map_err(|error| errors::raise(py, error))?;
-        Ok(PyBytes::new(py, &out[..peeked]))
+        out.truncate(peeked);
+        buffers::taken(py, out)
     }
 
     /// Removes at most `size` bytes, without waiting, and returns the number.

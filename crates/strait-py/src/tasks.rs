@@ -301,7 +301,43 @@ impl AsyncEnd {
     fn poll_recv_bytes<'py>(&self, py: Python<'py>, looks: bool) -> PyResult<Option<Bound<'py, PyBytes>>> {
         let channel = self.channel.get(py)?;
         let message = self.received(py, &channel, looks, Channel::try_recv)?;
-        Ok(message.map(|message| PyBytes::new(py, message.bytes())))
+        message.map(|message| buffers::taken(py, connection::Bytes(message))).transpose()
+    }
+
+    /// Receives a message with its bytes and its handles; returns `None` if there is none. If `looks` is set, it first
+    /// looks for some microseconds.
+    #[pyo3(signature = (looks=false))]
+    fn poll_recv_message(&self, py: Python<'_>, looks: bool) -> PyResult<Option<Message>> {
+        let channel = self.channel.get(py)?;
+        let message = self.received(py, &channel, looks, Channel::try_recv)?;
+        message.map(|message| Message::new(py, message)).transpose()
+    }
+
+    /// Returns `True` if an attempt to receive would receive something or fail, and `None` otherwise.
+    fn poll_readable(&self, py: Python<'_>) -> PyResult<Option<bool>> {
+        let channel = self.channel.get(py)?;
+        // An attempt may find nothing although there is something, so that other tasks of the loop run.
+        if connection::has_something(channel.get_ref()) {
+            return Ok(Some(true));
+        }
+        self.received(py, &channel, false, |channel| {
+            if connection::has_something(channel) { Ok(true) } else { Err(Error::WouldBlock) }
+        })
+    }
+
+    /// The receivable messages of this end, and whether there is room to send.
+    #[getter]
+    fn status(&self, py: Python<'_>) -> PyResult<Status> {
+        let channel = self.channel.get(py)?;
+        let status = channel.get_ref().status().map_err(|error| Self::failed(py, &channel, error))?;
+        Ok(status.into())
+    }
+
+    /// The counts of this end since it was made or received. The number of copied arrays begins with this object.
+    #[getter]
+    fn counters(&self, py: Python<'_>) -> PyResult<Counters> {
+        let channel = self.channel.get(py)?;
+        Ok(Counters::new(channel.get_ref().counters(), self.copied.load(Ordering::Relaxed)))
     }
 
     /// Makes the message of an object in the codec of the connection.
