@@ -809,6 +809,6 @@ fn leave(channel: &Channel, group: Option<Arc<Watch>>) {
 }
 
 /// Returns whether a receiving call would return or fail at once.
-fn has_something(channel: &Channel) -> bool {
+pub(crate) fn has_something(channel: &Channel) -> bool {
     channel.is_readable() || channel.is_peer_closed()
 }

@@ -1,9 +1,10 @@
 //! Connections in an event loop: attempts that never wait, and calls when another attempt is worthwhile.
 
 use std::cell::RefCell;
+use std::io::IoSlice;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 use std::task::{Context, Poll, Wake, Waker};
 use std::time::{Duration, Instant};
 
@@ -14,10 +15,11 @@ use strait::task::AsyncChannel;
 use strait::{Channel, Deadline, Error};
 
 use crate::connection::{self, Connection};
-use crate::handles;
+use crate::handles::{self, Carrier};
 use crate::held::{Held, Slot};
-use crate::message::Peer;
-use crate::{codec, errors};
+use crate::message::{Message, Peer};
+use crate::status::{Counters, Status};
+use crate::{buffers, codec, errors};
 
 /// The greatest number of turns in one call: other callbacks of the loop run in between.
 const TURNS: usize = 8;
@@ -68,7 +70,27 @@ impl Reactor {
 /// A message to send, possibly in several attempts.
 #[pyclass(frozen, module = "strait")]
 pub(crate) struct Draft {
-    encoded: codec::Encoded,
+    body: Body,
+    carriers: Vec<Carrier>,
+}
+
+enum Body {
+    Object(codec::Encoded),
+    Bytes(Vec<Py<PyBytes>>),
+}
+
+impl Draft {
+    fn new(parts: Vec<Bound<'_, PyBytes>>, handles: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        let carriers = handles.map_or(Ok(Vec::new()), handles::carriers)?;
+        Ok(Self { body: Body::Bytes(parts.into_iter().map(Bound::unbind).collect()), carriers })
+    }
+
+    fn parts<'a>(&'a self, py: Python<'a>) -> Vec<IoSlice<'a>> {
+        match &self.body {
+            Body::Object(encoded) => encoded.parts(),
+            Body::Bytes(parts) => parts.iter().map(|part| IoSlice::new(part.as_bytes(py))).collect(),
+        }
+    }
 }
 
 #[pymethods]
@@ -77,9 +99,14 @@ impl Draft {
     #[staticmethod]
     #[pyo3(signature = (data, handles=None))]
     fn of_bytes(data: &Bound<'_, PyAny>, handles: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
-        let bytes = connection::steady(data)?.as_bytes().to_owned();
-        let carriers = handles.map_or(Ok(Vec::new()), handles::carriers)?;
-        Ok(Self { encoded: codec::Encoded::of_bytes(bytes, carriers) })
+        Self::new(vec![connection::steady(data)?], handles)
+    }
+
+    /// Makes a message of the bytes of several buffers, and of handles if there are any.
+    #[staticmethod]
+    #[pyo3(signature = (parts, handles=None))]
+    fn of_parts(parts: &Bound<'_, PyAny>, handles: Option<&Bound<'_, PyAny>>) -> PyResult<Self> {
+        Self::new(parts.try_iter()?.map(|part| connection::steady(&part?)).collect::<PyResult<_>>()?, handles)
     }
 }
 
@@ -199,6 +226,8 @@ pub(crate) struct AsyncEnd {
     settings: codec::Settings,
     /// How many attempts in a row have looked in vain, or have not looked since.
     in_vain: AtomicU32,
+    /// The number of arrays copied into regions for drafts.
+    copied: AtomicU64,
 }
 
 impl AsyncEnd {
@@ -278,6 +307,7 @@ impl AsyncEnd {
             waker: Callback::waker(callback),
             settings,
             in_vain: AtomicU32::new(0),
+            copied: AtomicU64::new(0),
         })
     }
 
@@ -342,14 +372,17 @@ impl AsyncEnd {
 
     /// Makes the message of an object in the codec of the connection.
     fn draft(&self, obj: &Bound<'_, PyAny>) -> PyResult<Draft> {
-        Ok(Draft { encoded: self.settings.encode(obj)? })
+        let mut encoded = self.settings.encode(obj)?;
+        self.copied.fetch_add(encoded.copied, Ordering::Relaxed);
+        let carriers = std::mem::take(&mut encoded.carriers);
+        Ok(Draft { body: Body::Object(encoded), carriers })
     }
 
     /// Sends a message; returns `False` if there is no room.
     fn poll_send(&self, py: Python<'_>, draft: &Bound<'_, Draft>) -> PyResult<bool> {
         let channel = self.channel.get(py)?;
-        let encoded = &draft.get().encoded;
-        let (parts, carriers) = (encoded.parts(), &encoded.carriers);
+        let draft = draft.get();
+        let (parts, carriers) = (draft.parts(py), &draft.carriers);
         let mut kept = handles::take_all(py, carriers)?;
         let sent = channel.poll_send_with(&mut Context::from_waker(&self.waker), |channel| {
             let outgoing = connection::outgoing(&parts).handles(std::mem::take(&mut kept));

@@ -86,6 +86,65 @@ def test_messages_of_another_thread_wake_the_loop(run):
     run(main)
 
 
+def test_poll_waits_for_a_message_or_the_end(run):
+    async def main():
+        one, other = aio.pair()
+        assert not await other.poll() and not await other.poll(0.01)
+        with pytest.raises(ValueError):
+            await other.poll(float("nan"))
+        polled = []
+
+        async def wait():
+            polled.append(await other.poll(None))
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(wait)
+            await anyio.sleep(0.01)
+            await one.send(1)
+        # More calls in a row than may return without letting other tasks run.
+        assert polled == [True] and all([await other.poll() for _ in range(250)])
+        assert await other.recv() == 1 and not await other.poll(0)
+        one.close()
+        assert await other.poll(LONG)
+        with pytest.raises(strait.PeerClosed):
+            await other.recv()
+        other.close()
+        with pytest.raises(strait.Closed):
+            await other.poll()
+
+    run(main)
+
+
+def test_messages_with_parts_and_handles_and_what_an_end_counts(run):
+    async def main():
+        one, other = aio.pair(queue_messages=2)
+        with open(os.devnull) as file:
+            await one.sendv([b"a", bytearray(b"b"), memoryview(b"c_d")[::2]], handles=[file])
+        assert other.status.messages == 1
+        message = await other.recv_message()
+        assert message.bytes == b"abcd" and [type(handle) for handle in message.handles] == [strait.File]
+        message.close()
+        with pytest.raises(strait.TimedOut):
+            await other.recv_message(timeout=0.01)
+        received = []
+
+        async def receive():
+            for _ in range(10):
+                received.append((await other.recv_message()).bytes)
+
+        async with anyio.create_task_group() as group:
+            group.start_soon(receive)
+            for number in range(10):
+                await one.sendv([b"x" * 1000, str(number).encode()])
+        assert [item[1000:] for item in received] == [str(number).encode() for number in range(10)]
+        assert one.counters.messages_sent == other.counters.messages_received == 11 and one.counters.copied == 0
+        numpy = pytest.importorskip("numpy")
+        await one.send(numpy.zeros((64 << 20) + 1, "u1"))
+        assert one.counters.copied == 1
+
+    run(main)
+
+
 def test_a_timeout_ends_a_wait_and_the_connection_works(run):
     async def main():
         one, other = aio.pair(queue_messages=2)

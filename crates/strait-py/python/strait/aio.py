@@ -348,6 +348,14 @@ class Connection:
         if not self._sent_at_once(draft):
             await self._send(draft, timeout)
 
+    async def sendv(
+        self, parts: Iterable[Any], *, handles: Iterable[Any] | None = None, timeout: float | None = None
+    ) -> None:
+        """Sends the bytes of several buffers, and handles, as one message."""
+        draft = _native.Draft.of_parts(parts, handles)
+        if not self._sent_at_once(draft):
+            await self._send(draft, timeout)
+
     def _sent_at_once(self, draft: _native.Draft) -> bool:
         """Returns whether the message could be sent without waiting, and was."""
         return self._senders == 0 and self._loop.may_go_on() and self._end.poll_send(draft)
@@ -381,6 +389,27 @@ class Connection:
             received = await self._waiters.until(self._end.poll_recv_bytes, timeout)
         return received
 
+    async def recv_message(self, *, timeout: float | None = None) -> _native.Message:
+        """Receives a message with its bytes and its handles."""
+        received = self._end.poll_recv_message(True) if self._loop.may_go_on() else None
+        if received is None:
+            received = await self._waiters.until(self._end.poll_recv_message, timeout)
+        return received
+
+    async def poll(self, timeout: float | None = 0.0) -> bool:
+        """Waits for a message until the timeout, and returns whether a call of `recv` would not wait."""
+        if not self._loop.may_go_on():
+            self._loop.budget = _BUDGET
+            await self._loop.let_others_run()
+        if self._end.poll_readable():
+            return True
+        if timeout is not None and timeout <= 0:
+            return False
+        try:
+            return await self._waiters.until(self._end.poll_readable, timeout)
+        except TimedOut:
+            return False
+
     def detach(self) -> _native.Connection:
         """Takes the end out of the loop, for example for a send; returns a `strait.Connection`. Waiting tasks get
         `Closed`."""
@@ -402,6 +431,16 @@ class Connection:
     def peer(self) -> _native.Peer | None:
         """The process at the other end; `None` while unknown."""
         return self._end.peer
+
+    @property
+    def status(self) -> _native.Status:
+        """The receivable messages of this end, and whether there is room to send."""
+        return self._end.status
+
+    @property
+    def counters(self) -> _native.Counters:
+        """The counts of this end since it was made or received. The number of copied arrays begins with this object."""
+        return self._end.counters
 
     async def __aenter__(self) -> Self:
         return self
