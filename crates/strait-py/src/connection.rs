@@ -10,14 +10,16 @@ use pyo3::exceptions::{PyOSError, PyValueError};
 use pyo3::prelude::*;
 use pyo3::types::{PyBytes, PyDict, PyMemoryView, PySlice};
 use strait::quota::Reported;
+use strait::wait::Interest;
 use strait::{Channel, Deadline, Error, Handle, Outgoing};
 
-use crate::codec::{self, Settings};
 use crate::buffers;
+use crate::codec::{self, Settings};
 use crate::errors;
 use crate::handles::{self, Carrier};
 use crate::held::Held;
 use crate::message::{Message, Peer};
+use crate::place::Place;
 use crate::status::{self, Counters, Status};
 use crate::sync::lock;
 use crate::unopened::{OpenError, Unopened};
@@ -54,20 +56,26 @@ enum End {
         channel: Arc<Held<Channel>>,
         /// The wait set with this end, made when the program first asks for a descriptor or polls.
         set: Option<Arc<Watch>>,
+        /// The wait set of a call of `strait.wait` with this end.
+        group: Option<Arc<Watch>>,
     },
     Closed,
-    /// The end travels, or is about to travel, in a message.
+    /// The end travels, or is about to travel, in a message, or another object has the end.
     Moved {
         /// The wait set of the end, kept until the message was sent or the end is back: the program may have given the
         /// descriptor of the set to a selector.
         set: Option<Arc<Watch>>,
+        /// The wait set of a call of `strait.wait`, which ends once the message was sent or the end is back.
+        group: Option<Arc<Watch>>,
+        /// The call that moved the end.
+        call: Place,
     },
 }
 
 /// Why a connection has no channel to use.
 enum Unusable {
     Closed,
-    Moved,
+    Moved(Place),
     NotOpened(OpenError),
 }
 
@@ -75,7 +83,7 @@ impl End {
     fn open(channel: Channel) -> Self {
         // An interrupter ends only waits that begin after its making, so the interrupter is made before any wait.
         let _ = channel.interrupter();
-        Self::Open { channel: Arc::new(Held::new(channel)), set: None }
+        Self::Open { channel: Arc::new(Held::new(channel)), set: None, group: None }
     }
 }
 
@@ -106,7 +114,9 @@ impl Connection {
         let (class, text) = match self.opened() {
             Ok(channel) => return Ok(channel),
             Err(Unusable::Closed) => ("Closed", "this connection was closed in this process"),
-            Err(Unusable::Moved) => ("Moved", "this connection was sent away in a message"),
+            Err(Unusable::Moved(call)) => {
+                return Err(errors::named(py, "Moved", format!("this connection was sent away in a message{call}")));
+            }
             Err(Unusable::NotOpened(OpenError::Elsewhere)) => {
                 ("Moved", "another process has used this end of the pipe: one process alone can use an end")
             }
@@ -128,7 +138,7 @@ impl Connection {
             }
             End::Open { .. } => {}
             End::Closed => return Err(Unusable::Closed),
-            End::Moved { .. } => return Err(Unusable::Moved),
+            End::Moved { call, .. } => return Err(Unusable::Moved(call.clone())),
         }
         match &*end {
             End::Open { channel, .. } => Ok(channel.clone()),
@@ -161,11 +171,13 @@ impl Connection {
     /// Takes the end out, to be sent in a message.
     pub(crate) fn take(&self, py: Python<'_>) -> PyResult<Handle> {
         self.channel(py)?;
+        let call = Place::of_call(py);
         let mut end = lock(&self.end);
-        match std::mem::replace(&mut *end, End::Moved { set: None }) {
-            End::Open { channel, set } => match Arc::try_unwrap(channel) {
+        match std::mem::replace(&mut *end, End::Moved { set: None, group: None, call: call.clone() }) {
+            End::Open { channel, set, group } => match Arc::try_unwrap(channel) {
                 Ok(held) => {
                     let channel = held.into_end();
+                    let _ = group.as_ref().map(|group| group.leave(&channel));
                     // An end in transit leaves its set.
                     let set = set.filter(|set| {
                         let left = set.leave(&channel).is_ok();
@@ -174,11 +186,11 @@ impl Connection {
                         }
                         left
                     });
-                    *end = End::Moved { set };
+                    *end = End::Moved { set, group, call };
                     Ok(channel.into())
                 }
                 Err(channel) => {
-                    *end = End::Open { channel, set };
+                    *end = End::Open { channel, set, group };
                     Err(PyValueError::new_err("the connection is in use: it carries this message, or a thread waits"))
                 }
             },
@@ -201,22 +213,27 @@ impl Connection {
         if let Some(channel) = handle.into_channel() {
             let mut end = lock(&self.end);
             let before = std::mem::replace(&mut *end, End::open(channel));
-            if let (End::Moved { set: Some(before) }, End::Open { channel, set }) = (before, &mut *end) {
-                match before.join(&***channel) {
-                    Ok(()) => *set = Some(before),
-                    Err(_) => before.end(),
+            if let (End::Moved { set: before, group, .. }, End::Open { channel, set, .. }) = (before, &mut *end) {
+                if let Some(before) = before {
+                    match before.join(&***channel) {
+                        Ok(()) => *set = Some(before),
+                        Err(_) => before.end(),
+                    }
+                }
+                if let Some(group) = group {
+                    group.end();
                 }
             }
         }
     }
 
-    /// Notes that the end will not come back. Ends the waits of other threads in `poll`.
+    /// Notes that the end will not come back. Ends the waits of other threads in `poll` and in `strait.wait`.
     pub(crate) fn sent(&self) {
-        let set = match &mut *lock(&self.end) {
-            End::Moved { set } => set.take(),
-            _ => None,
+        let sets = match &mut *lock(&self.end) {
+            End::Moved { set, group, .. } => [set.take(), group.take()],
+            _ => return,
         };
-        if let Some(set) = set {
+        for set in sets.into_iter().flatten() {
             set.end();
         }
     }
@@ -226,10 +243,42 @@ impl Connection {
         let channel = self.channel(py)?;
         let set = match &mut *lock(&self.end) {
             End::Open { set: Some(set), .. } => Ok(set.clone()),
-            End::Open { set, .. } => Watch::new(&**channel).map(|made| set.insert(Arc::new(made)).clone()),
+            End::Open { set, group, .. } => {
+                leave(&channel, group.take());
+                Watch::new(&**channel).map(|made| set.insert(Arc::new(made)).clone())
+            }
             _ => Err(Error::Interrupted),
         };
         set.map_err(|error| errors::raise(py, error))
+    }
+
+    /// Puts this end into the wait set of a call of `strait.wait`. Returns `false` if this end has a wait set of its own
+    /// or is in that of another call, or if the peer has closed the unused end.
+    pub(crate) fn join(&self, py: Python<'_>, group: &Arc<Watch>, key: u64) -> PyResult<bool> {
+        self.check_readable()?;
+        let channel = match self.channel(py) {
+            Ok(channel) => channel,
+            Err(_) if self.is_closed_by_peer() => return Ok(false),
+            Err(error) => return Err(error),
+        };
+        let joined = match &mut *lock(&self.end) {
+            End::Open { set: None, group: Some(other), .. } => Ok(Arc::ptr_eq(other, group)),
+            End::Open { set: None, group: none, .. } => {
+                group.join_as(&**channel, key, Interest::Readable).map(|()| none.replace(group.clone()).is_none())
+            }
+            _ => Ok(false),
+        };
+        joined.map_err(|error| errors::raise(py, error))
+    }
+
+    /// Takes this end out of the wait set of a call of `strait.wait`.
+    pub(crate) fn part(&self, group: &Arc<Watch>) {
+        if let End::Open { channel, group: joined, .. } = &mut *lock(&self.end)
+            && joined.as_ref().is_some_and(|joined| Arc::ptr_eq(joined, group))
+        {
+            *joined = None;
+            let _ = group.leave(&***channel);
+        }
     }
 
     /// Has the descriptor of the set, if there is one, tell whether there is more to receive.
@@ -239,6 +288,11 @@ impl Connection {
             _ => return,
         };
         py.detach(|| set.settle());
+    }
+
+    /// Returns whether this end has a wait set of its own.
+    fn has_set(&self) -> bool {
+        matches!(&*lock(&self.end), End::Open { set: Some(_), .. })
     }
 
     /// Sends bytes with the handles of `carriers`. All handles stay with this process if the call fails.
@@ -286,7 +340,7 @@ impl Connection {
     ) -> PyResult<Option<T>> {
         self.check_readable()?;
         let (channel, is_watched) = match &*lock(&self.end) {
-            End::Open { channel, set } => (channel.clone(), set.is_some()),
+            End::Open { channel, set, .. } => (channel.clone(), set.is_some()),
             _ => return Ok(None),
         };
         let mut buffer = [0; QUICK_RECEIVE];
@@ -327,6 +381,28 @@ impl Connection {
         received?.map_err(|error| self.failed(py, &channel, error))
     }
 
+    /// Receives the bytes of a message, and closes its handles. The bytes of a long message are copied once, from where
+    /// the peer has put them.
+    fn receive_bytes<'py>(&self, py: Python<'py>, timeout: Timeout) -> PyResult<Bound<'py, PyBytes>> {
+        self.check_readable()?;
+        let channel = self.channel(py)?;
+        let mut message = strait::Message::new();
+        let received = waiting::wait(py, timeout, |deadline| channel.recv_message_or_view(&mut message, deadline));
+        let bytes = match received?.map_err(|error| self.failed(py, &channel, error))? {
+            Some(view) => {
+                let mut view = Some(view);
+                buffers::written(py, view.as_ref().map_or(0, |view| view.len()), |bytes| {
+                    if let Some(mut view) = view.take() {
+                        view.read_at(bytes, 0);
+                    }
+                })
+            }
+            None => buffers::taken(py, Bytes(message)),
+        };
+        self.settle(py);
+        bytes
+    }
+
     /// Receives the bytes of a message of at most `limit` bytes, and closes its handles. A longer message stays in its
     /// place.
     fn receive_within(&self, py: Python<'_>, limit: usize, timeout: Timeout) -> PyResult<Vec<u8>> {
@@ -344,6 +420,23 @@ impl Connection {
         self.settle(py);
         buffer.truncate(received?.map_err(|error| self.failed(py, &channel, error))?);
         Ok(buffer)
+    }
+}
+
+/// A received message, for its bytes.
+pub(crate) struct Bytes(pub(crate) strait::Message);
+
+impl AsRef<[u8]> for Bytes {
+    fn as_ref(&self) -> &[u8] {
+        self.0.bytes()
+    }
+}
+
+/// Takes an end out of the wait set of a call of `strait.wait`, and ends the set.
+fn leave(channel: &Channel, group: Option<Arc<Watch>>) {
+    if let Some(group) = group {
+        let _ = group.leave(channel);
+        group.end();
     }
 }
 
@@ -381,28 +474,6 @@ fn fill(view: &Bound<'_, PyAny>, offset: usize, bytes: &[u8]) -> PyResult<()> {
     view.set_item(target, buffers::copied(py, bytes)?)
 }
 
-    /// Receives the bytes of a message, and closes its handles. The bytes of a long message are copied once, from where
-    /// the peer has put them.
-    fn receive_bytes<'py>(&self, py: Python<'py>, timeout: Timeout) -> PyResult<Bound<'py, PyBytes>> {
-        self.check_readable()?;
-        let channel = self.channel(py)?;
-        let mut message = strait::Message::new();
-        let received = waiting::wait(py, timeout, |deadline| channel.recv_message_or_view(&mut message, deadline));
-        let bytes = match received?.map_err(|error| self.failed(py, &channel, error))? {
-            Some(view) => {
-                let mut view = Some(view);
-                buffers::written(py, view.as_ref().map_or(0, |view| view.len()), |bytes| {
-                    if let Some(mut view) = view.take() {
-                        view.read_at(bytes, 0);
-                    }
-                })
-            }
-            None => buffers::taken(py, Bytes(message)),
-        };
-        self.settle(py);
-        bytes
-    }
-
 /// Returns the part of `bytes` selected by an offset and a size.
 fn part(bytes: &[u8], offset: usize, size: Option<usize>) -> PyResult<&[u8]> {
     let end = size.map_or(Some(bytes.len()), |size| offset.checked_add(size));
@@ -423,23 +494,6 @@ impl Connection {
         let encoded = self.settings.encode(obj)?;
         self.copied.fetch_add(encoded.copied, Ordering::Relaxed);
         let sent = self.send_parts(py, &encoded.parts(), &encoded.carriers, timeout);
-/// A received message, for its bytes.
-pub(crate) struct Bytes(pub(crate) strait::Message);
-
-impl AsRef<[u8]> for Bytes {
-    fn as_ref(&self) -> &[u8] {
-        self.0.bytes()
-    }
-}
-
-/// Takes an end out of the wait set of a call of `strait.wait`, and ends the set.
-fn leave(channel: &Channel, group: Option<Arc<Watch>>) {
-    if let Some(group) = group {
-        let _ = group.leave(channel);
-        group.end();
-    }
-}
-
         encoded.give_back();
         sent
     }
@@ -689,6 +743,9 @@ fn leave(channel: &Channel, group: Option<Arc<Watch>>) {
             Err(_) if self.is_closed_by_peer() => return Ok(true),
             Err(error) => return Err(error),
         }
+        if matches!(timeout, Timeout::Now) && !self.has_set() {
+            return Ok(false);
+        }
         let set = self.set(py)?;
         loop {
             let waited = set.wait(py, timeout)?;
@@ -721,10 +778,10 @@ fn leave(channel: &Channel, group: Option<Arc<Watch>>) {
             end => std::mem::replace(end, End::Closed),
         };
         // An unused end closes with the last descriptor of its socket, and can give no reason.
-        let End::Open { channel, set } = end else { return };
+        let End::Open { channel, set, group } = end else { return };
         channel.interrupter().interrupt();
         py.detach(|| {
-            if let Some(set) = set {
+            for set in [set, group].into_iter().flatten() {
                 set.end();
             }
             // A call of another thread may still hold the channel; the end closes when that call returns.
@@ -749,10 +806,11 @@ fn leave(channel: &Channel, group: Option<Arc<Watch>>) {
 
     /// Moves this end into a new object for receiving only, or for sending only.
     fn limited(&self, py: Python<'_>, readable: bool, writable: bool) -> Self {
+        let call = Place::of_call(py);
         let end = match &mut *lock(&self.end) {
             // The end of a closed or moved connection stays as it is.
             End::Closed => End::Closed,
-            end => std::mem::replace(end, End::Moved { set: None }),
+            end => std::mem::replace(end, End::Moved { set: None, group: None, call: call.clone() }),
         };
         let (readable, writable) = (self.readable && readable, self.writable && writable);
         Self::made(end, readable, writable, self.settings.clone_ref(py))

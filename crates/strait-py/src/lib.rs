@@ -17,6 +17,7 @@ mod meet;
 mod memory;
 mod message;
 mod options;
+mod place;
 mod region;
 mod status;
 mod streams;
@@ -65,4 +66,6 @@ mod _native {
     use crate::tasks::{AsyncEnd, Draft, Reactor};
     #[pymodule_export]
     use crate::unopened::{pipe, unopened};
+    #[pymodule_export]
+    use crate::watch::Group;
 }

@@ -13,8 +13,10 @@ use strait::{Deadline, Error, Handle, Interrupter};
 use crate::buffers;
 use crate::connection::{steady, writable_room};
 use crate::held::{self, CloseWith};
+use crate::place::Place;
 use crate::sync::lock;
 use crate::waiting::{self, Timeout};
+use crate::watch::Watch;
 use crate::{errors, options};
 
 /// The greatest number of bytes for which a read takes memory before the number of readable bytes is known.
@@ -75,13 +77,27 @@ enum State<E: PipeEnd> {
     Open {
         end: Arc<held::Held<E>>,
         set: Option<Arc<WaitSet>>,
+        /// The wait set of a call of `strait.wait` with this end.
+        group: Option<Arc<Watch>>,
     },
     Closed,
     Moved {
         /// The wait set of the end, kept until the message was sent or the end is back: the program may have given the
         /// descriptor of the set to a selector.
         set: Option<Arc<WaitSet>>,
+        /// The wait set of a call of `strait.wait`, which ends once the message was sent or the end is back.
+        group: Option<Arc<Watch>>,
+        /// The call that moved the end.
+        call: Place,
     },
+}
+
+/// Takes an end out of the wait set of a call of `strait.wait`, and ends the set.
+fn leave(end: &impl Source, group: Option<Arc<Watch>>) {
+    if let Some(group) = group {
+        let _ = group.leave(end);
+        group.end();
+    }
 }
 
 /// The end of a data pipe in a Python object.
@@ -91,16 +107,18 @@ impl<E: PipeEnd> Held<E> {
     fn new(end: E) -> Self {
         // An interrupter ends only waits that begin after its making, so the interrupter is made before any wait.
         let _ = end.waits();
-        Self(Mutex::new(State::Open { end: Arc::new(held::Held::new(end)), set: None }))
+        Self(Mutex::new(State::Open { end: Arc::new(held::Held::new(end)), set: None, group: None }))
     }
 
     fn get(&self, py: Python<'_>) -> PyResult<Arc<held::Held<E>>> {
         let (class, text) = match &*lock(&self.0) {
             State::Open { end, .. } => return Ok(end.clone()),
-            State::Closed => ("Closed", "this end of the data pipe was closed in this process"),
-            State::Moved { .. } => ("Moved", "this end of the data pipe was sent away in a message"),
+            State::Closed => ("Closed", "this end of the data pipe was closed in this process".to_owned()),
+            State::Moved { call, .. } => {
+                ("Moved", format!("this end of the data pipe was sent away in a message{call}"))
+            }
         };
-        Err(errors::named(py, class, text.to_owned()))
+        Err(errors::named(py, class, text))
     }
 
     fn wait<T: Send>(
@@ -129,7 +147,8 @@ impl<E: PipeEnd> Held<E> {
         let end = self.get(py)?;
         let set = match &mut *lock(&self.0) {
             State::Open { set: Some(set), .. } => Ok(set.clone()),
-            State::Open { set, .. } => {
+            State::Open { set, group, .. } => {
+                leave(&**end, group.take());
                 let made = WaitSet::new().and_then(|made| {
                     made.add(&**end, 0, E::INTEREST, Mode::Level)?;
                     Ok(made)
@@ -139,6 +158,30 @@ impl<E: PipeEnd> Held<E> {
             _ => Err(Error::Interrupted),
         };
         set.map_err(|error| errors::raise(py, error))
+    }
+
+    /// Puts this end into the wait set of a call of `strait.wait`. Returns `false` if this end has a wait set of its own
+    /// or is in that of another call.
+    fn join(&self, py: Python<'_>, group: &Arc<Watch>, key: u64) -> PyResult<bool> {
+        let end = self.get(py)?;
+        let joined = match &mut *lock(&self.0) {
+            State::Open { set: None, group: Some(other), .. } => Ok(Arc::ptr_eq(other, group)),
+            State::Open { set: None, group: none, .. } => {
+                group.join_as(&**end, key, E::INTEREST).map(|()| none.replace(group.clone()).is_none())
+            }
+            _ => Ok(false),
+        };
+        joined.map_err(|error| errors::raise(py, error))
+    }
+
+    /// Takes this end out of the wait set of a call of `strait.wait`.
+    fn part(&self, group: &Arc<Watch>) {
+        if let State::Open { end, group: joined, .. } = &mut *lock(&self.0)
+            && joined.as_ref().is_some_and(|joined| Arc::ptr_eq(joined, group))
+        {
+            *joined = None;
+            let _ = group.leave(&***end);
+        }
     }
 
     /// Returns whether a call would not wait now.
@@ -162,18 +205,20 @@ impl<E: PipeEnd> Held<E> {
 
     fn take(&self, py: Python<'_>) -> PyResult<Handle> {
         self.get(py)?;
+        let call = Place::of_call(py);
         let mut state = lock(&self.0);
-        match std::mem::replace(&mut *state, State::Moved { set: None }) {
-            State::Open { end, set } => match Arc::try_unwrap(end) {
+        match std::mem::replace(&mut *state, State::Moved { set: None, group: None, call: call.clone() }) {
+            State::Open { end, set, group } => match Arc::try_unwrap(end) {
                 Ok(held) => {
                     let end = held.into_end();
+                    let _ = group.as_ref().map(|group| group.leave(&end));
                     // An end in transit leaves its set.
                     let set = set.filter(|set| set.remove(&end).is_ok());
-                    *state = State::Moved { set };
+                    *state = State::Moved { set, group, call };
                     Ok(end.into())
                 }
                 Err(end) => {
-                    *state = State::Open { end, set };
+                    *state = State::Open { end, set, group };
                     Err(PyValueError::new_err("the end of the data pipe is in use by another thread"))
                 }
             },
@@ -188,21 +233,28 @@ impl<E: PipeEnd> Held<E> {
     fn restore(&self, handle: Handle) {
         if let Some(end) = E::of(handle) {
             let mut state = lock(&self.0);
-            let set = match &mut *state {
-                State::Moved { set } => set.take().filter(|set| set.add(&end, 0, E::INTEREST, Mode::Level).is_ok()),
-                _ => None,
+            let (set, group) = match &mut *state {
+                State::Moved { set, group, .. } => (set.take(), group.take()),
+                _ => (None, None),
             };
-            *state = State::Open { end: Arc::new(held::Held::new(end)), set };
+            let set = set.filter(|set| set.add(&end, 0, E::INTEREST, Mode::Level).is_ok());
+            if let Some(group) = group {
+                group.end();
+            }
+            *state = State::Open { end: Arc::new(held::Held::new(end)), set, group: None };
         }
     }
 
-    /// Notes that the end was sent.
+    /// Notes that the end was sent. Ends the waits of other threads in `strait.wait`.
     fn sent(&self) {
-        let set = match &mut *lock(&self.0) {
-            State::Moved { set } => set.take(),
-            _ => None,
+        let (set, group) = match &mut *lock(&self.0) {
+            State::Moved { set, group, .. } => (set.take(), group.take()),
+            _ => return,
         };
         drop(set);
+        if let Some(group) = group {
+            group.end();
+        }
     }
 
     /// Closes the end; with a reason, aborts the stream. If a call still uses the end, the end closes when the call
@@ -215,7 +267,10 @@ impl<E: PipeEnd> Held<E> {
             State::Moved { .. } => return,
             state => std::mem::replace(state, State::Closed),
         };
-        if let State::Open { end, set } = state {
+        if let State::Open { end, set, group } = state {
+            if let Some(group) = group {
+                group.end();
+            }
             if let Some(reason) = reason {
                 end.set_reason(reason);
             }
@@ -290,6 +345,14 @@ impl Producer {
 
     pub(crate) fn sent(&self) {
         self.held.sent();
+    }
+
+    pub(crate) fn join(&self, py: Python<'_>, group: &Arc<Watch>, key: u64) -> PyResult<bool> {
+        self.held.join(py, group, key)
+    }
+
+    pub(crate) fn part(&self, group: &Arc<Watch>) {
+        self.held.part(group);
     }
 }
 
@@ -398,6 +461,14 @@ impl Consumer {
 
     pub(crate) fn sent(&self) {
         self.held.sent();
+    }
+
+    pub(crate) fn join(&self, py: Python<'_>, group: &Arc<Watch>, key: u64) -> PyResult<bool> {
+        self.held.join(py, group, key)
+    }
+
+    pub(crate) fn part(&self, group: &Arc<Watch>) {
+        self.held.part(group);
     }
 
     fn some(&self, py: Python<'_>, size: usize, timeout: Option<f64>) -> PyResult<Vec<u8>> {

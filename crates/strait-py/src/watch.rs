@@ -1,20 +1,25 @@
-//! Objects in a wait set of their own: for a descriptor, and for waits ended by a close in another thread.
+//! Objects in wait sets: each in a set of its own, for a descriptor and for waits ended by a close in another thread, or
+//! several in the set of a call of `strait.wait`.
 
+use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
-use std::sync::Mutex;
+use std::sync::{Arc, Mutex};
 
 use pyo3::prelude::*;
 use rustix::event::{EventfdFlags, eventfd};
 use strait::wait::{Event, Fd, Interest, Mode, Source, WaitSet};
 use strait::{Deadline, Error};
 
+use crate::connection::Connection;
+use crate::errors;
+use crate::streams::{Consumer, Producer};
 use crate::sync::lock;
 use crate::waiting::{self, Timeout};
 
 /// The key of the event for ending all waits.
-const END: u64 = 1;
+const END: u64 = u64::MAX;
 
-/// A wait set with one object of the program.
+/// A wait set with one object of the program, or with all objects of a call of `strait.wait`.
 pub(crate) struct Watch {
     set: WaitSet,
     end: Mutex<End>,
@@ -31,14 +36,23 @@ enum End {
 impl Watch {
     /// Makes a wait set with `source` as the only object.
     pub(crate) fn new(source: &impl Source) -> Result<Self, Error> {
-        let made = Self { set: WaitSet::new()?, end: Mutex::new(End::Unused) };
+        let made = Self::empty()?;
         made.join(source)?;
         Ok(made)
     }
 
+    fn empty() -> Result<Self, Error> {
+        Ok(Self { set: WaitSet::new()?, end: Mutex::new(End::Unused) })
+    }
+
     /// Puts the object into the set.
     pub(crate) fn join(&self, source: &impl Source) -> Result<(), Error> {
-        self.set.add(source, 0, Interest::Readable, Mode::Level)
+        self.join_as(source, 0, Interest::Readable)
+    }
+
+    /// Puts an object into the set. Events of the object have `key`.
+    pub(crate) fn join_as(&self, source: &impl Source, key: u64, interest: Interest) -> Result<(), Error> {
+        self.set.add(source, key, interest, Mode::Level)
     }
 
     /// Takes the object out of the set.
@@ -97,6 +111,89 @@ impl Watch {
 impl AsRawFd for Watch {
     fn as_raw_fd(&self) -> i32 {
         self.set.as_raw_fd()
+    }
+}
+
+/// The wait set of a call of `strait.wait`, with the objects that have no wait set of their own. So the call needs three
+/// descriptors for any number of objects.
+///
+/// An object is in one wait set at a time. If the program asks for a descriptor of the object meanwhile, closes the
+/// object or sends it away, the object leaves this set, and the set ends: the call then makes another set.
+#[pyclass(frozen, module = "strait")]
+pub(crate) struct Group {
+    watch: Arc<Watch>,
+    /// The objects, each at the place of its key.
+    members: Mutex<Vec<Py<PyAny>>>,
+}
+
+#[pymethods]
+impl Group {
+    #[new]
+    fn new(py: Python<'_>) -> PyResult<Self> {
+        let made = Watch::empty().and_then(|watch| watch.prepare().map(|()| watch));
+        let watch = Arc::new(made.map_err(|error| errors::raise(py, error))?);
+        Ok(Self { watch, members: Mutex::default() })
+    }
+
+    /// Puts an object into the set. Returns `False` for an object that has a wait set of its own, or that can be in no
+    /// set; such an object has a descriptor to wait for.
+    fn add(&self, item: &Bound<'_, PyAny>) -> PyResult<bool> {
+        let py = item.py();
+        let key = lock(&self.members).len() as u64;
+        let joined = if let Ok(connection) = item.cast::<Connection>() {
+            connection.get().join(py, &self.watch, key)?
+        } else if let Ok(consumer) = item.cast::<Consumer>() {
+            consumer.get().join(py, &self.watch, key)?
+        } else if let Ok(producer) = item.cast::<Producer>() {
+            producer.get().join(py, &self.watch, key)?
+        } else {
+            false
+        };
+        if joined {
+            lock(&self.members).push(item.clone().unbind());
+        }
+        Ok(joined)
+    }
+
+    /// Returns a descriptor that is readable whenever `ready` may have something.
+    fn fileno(&self) -> i32 {
+        self.watch.as_raw_fd()
+    }
+
+    /// Returns the objects that have something, without waiting; `None` once the set has ended.
+    fn ready(&self, py: Python<'_>) -> PyResult<Option<Vec<Py<PyAny>>>> {
+        let members = lock(&self.members);
+        let mut keys = BTreeSet::new();
+        let mut events = Vec::with_capacity(members.len() + 1);
+        loop {
+            match self.watch.set.wait(&mut events, Deadline::NOW) {
+                Ok(_) | Err(Error::WouldBlock | Error::TimedOut) => {}
+                Err(error) => return Err(errors::raise(py, error)),
+            }
+            keys.extend(events.iter().map(Event::key));
+            if !events.is_empty() || !self.watch.set.has_more() {
+                break;
+            }
+        }
+        if keys.contains(&END) {
+            return Ok(None);
+        }
+        let found = keys.iter().filter_map(|key| members.get(usize::try_from(*key).ok()?));
+        Ok(Some(found.map(|item| item.clone_ref(py)).collect()))
+    }
+
+    /// Takes all objects out of the set.
+    fn release(&self, py: Python<'_>) {
+        for item in std::mem::take(&mut *lock(&self.members)) {
+            let item = item.bind(py);
+            if let Ok(connection) = item.cast::<Connection>() {
+                connection.get().part(&self.watch);
+            } else if let Ok(consumer) = item.cast::<Consumer>() {
+                consumer.get().part(&self.watch);
+            } else if let Ok(producer) = item.cast::<Producer>() {
+                producer.get().part(&self.watch);
+            }
+        }
     }
 }
 

@@ -4,6 +4,7 @@ import array
 import math
 import os
 import threading
+import time
 
 import pytest
 
@@ -238,8 +239,11 @@ def test_poll_waits_for_a_message_or_the_end(pair):
     assert other.poll(LONG)
 
 
-def test_the_descriptor_is_readable_as_long_as_there_is_something(pair):
+@pytest.mark.parametrize("has_descriptor", [False, True])
+def test_the_descriptor_is_readable_as_long_as_there_is_something(pair, has_descriptor):
     one, other = pair
+    if has_descriptor:
+        assert other.fileno() >= 0
     for _ in range(3):
         assert strait.wait([other], 0) == []
         one.send_bytes(b"x")
@@ -265,6 +269,76 @@ def test_wait_takes_connections_listeners_and_files(pair, tmp_path):
         assert other in strait.wait(objects, LONG)
     os.close(reading)
     os.close(writing)
+
+
+FEW_DESCRIPTORS = """
+import os, resource, strait
+resource.setrlimit(resource.RLIMIT_NOFILE, (1024, 1024))
+pairs = [strait.pair() for _ in range(2000)]
+pipes = [strait.DataPipe(64) for _ in range(100)]
+ends = [other for _, other in pairs] + [pipe.consumer for pipe in pipes]
+before = len(os.listdir("/proc/self/fd"))
+assert strait.wait(ends, 0) == []
+pairs[1999][0].send("last")
+pairs[3][0].close()
+pipes[7].producer.write(b"x")
+ready = strait.wait(ends, 60)
+while len(ready) < 3:
+    ready = strait.wait(ends, 60)
+assert ready == [ends[3], ends[1999], ends[2007]], [ends.index(item) for item in ready]
+assert all(not end.poll() for end in ends[10:1000])
+assert ends[1999].recv() == "last" and ends[2007].read() == b"x"
+assert strait.wait(ends, 60) == [ends[3]]
+# Each connection can get a descriptor of its own later.
+assert strait.wait([ends[5], ends[5].fileno()], 0) == []
+pairs[5][0].send("later")
+assert strait.wait([ends[5], ends[5].fileno(), ends[6]], 60) == [ends[5], ends[5].fileno()]
+assert len(os.listdir("/proc/self/fd")) <= before + 8
+"""
+
+
+def test_wait_needs_few_descriptors_for_thousands_of_connections(python):
+    assert python(FEW_DESCRIPTORS).wait(LONG) == 0
+
+
+@pytest.mark.parametrize("kind", ["connection", "consumer"])
+@pytest.mark.parametrize("change", ["fileno", "close", "send", "second wait"])
+def test_an_object_may_change_while_a_thread_waits_for_it(pair, change, kind):
+    if kind == "connection":
+        theirs, ours = strait.pair()
+    else:
+        theirs, ours = strait.DataPipe(64)
+    _, beside = pair
+    outcome = []
+
+    def wait():
+        try:
+            outcome.append(strait.wait([ours, beside], LONG))
+        except strait.StraitError as error:
+            outcome.append(type(error))
+
+    waiting = [threading.Thread(target=wait)]
+    waiting[0].start()
+    time.sleep(0.1)  # Any moment will do: the thread waits, or is about to.
+    if change == "second wait":
+        waiting.append(threading.Thread(target=wait))
+        waiting[1].start()
+        time.sleep(0.1)
+    elif change == "send":
+        way, _far = strait.pair()
+        way.send(ours)
+        # A later message makes the thread look again, wherever the end is.
+        pair[0].send_bytes(b"x")
+    else:
+        getattr(ours, change)()
+    if change in ("fileno", "second wait"):
+        theirs.send_bytes(b"x") if kind == "connection" else theirs.write(b"x")
+    for thread in waiting:
+        thread.join(LONG)
+    if change == "send":
+        assert outcome in ([strait.Moved], [[beside]])
+    else:
+        assert outcome == ([strait.Closed] if change == "close" else [[ours]] * len(waiting))
 
 
 def test_threads_share_a_connection(pair):

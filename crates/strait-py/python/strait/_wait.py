@@ -8,7 +8,7 @@ import time
 from collections.abc import Iterable
 from typing import Any
 
-from ._native import Connection, Consumer, Producer
+from ._native import Connection, Consumer, Group, Producer
 
 _ASKED = Connection, Consumer, Producer
 """The objects that are asked themselves: the descriptor of one may be readable although there is nothing."""
@@ -30,27 +30,51 @@ def wait(objects: Iterable[Any], timeout: float | None = None) -> list[Any]:
 
     The objects are connections, listeners, ends of data pipes, and other objects with a method `fileno`. Returns an
     empty list if the timeout ends first. A connection with a closed peer counts as ready.
+
+    The call takes three descriptors for all connections and ends of data pipes together. One of them needs a descriptor
+    of its own only if the program has called its `fileno` or its `poll` with a wait, or if two threads wait for it.
     """
     objects = list(objects)
     end = None if timeout is None else time.monotonic() + max(0.0, timeout)
+    while True:
+        group = Group()
+        try:
+            ready = _wait_once(group, objects, end)
+        finally:
+            group.release()
+        if ready is not None:
+            return [item for item in objects if id(item) in ready]
+
+
+def _wait_once(group: Group, objects: list[Any], end: float | None) -> set[int] | None:
+    """Waits, and returns the identities of the ready objects; `None` if `group` has ended, since an object has left."""
     poller = select.poll()
     by_descriptor: dict[int, list[Any]] = {}
+    asked = []
     for item in objects:
+        if isinstance(item, _ASKED):
+            if group.add(item):
+                continue
+            asked.append(item)
         descriptor = item if isinstance(item, int) else item.fileno()
         by_descriptor.setdefault(descriptor, []).append(item)
         poller.register(descriptor, select.POLLIN)
+    poller.register(group.fileno(), select.POLLIN)
     while True:
-        ready = {
-            id(item)
-            for item in objects
-            if isinstance(item, _ASKED) and _ready(item)
-        }
+        joined = group.ready()
+        if joined is None:
+            return None
+        ready = {id(item) for item in joined}
+        ready |= {id(item) for item in asked if _ready(item)}
         limit = 0 if ready else _milliseconds(end)
         for descriptor, _event in poller.poll(limit):
             ready |= {
                 id(item)
-                for item in by_descriptor[descriptor]
+                for item in by_descriptor.get(descriptor, ())
                 if not isinstance(item, _ASKED) or _ready(item)
             }
+        # The descriptor of the group only tells that its members are to be asked.
+        if limit != 0 and not ready and (joined := group.ready()):
+            ready = {id(item) for item in joined}
         if ready or (end is not None and time.monotonic() >= end):
-            return [item for item in objects if id(item) in ready]
+            return ready
