@@ -148,4 +148,4 @@ while True:
         if not os.path.exists(f"/proc/{child}/exe") and not names() - before:
             break
         time.sleep(0.1)
-    assert not names() - before
+    assert not names() - before and not os.path.exists(f"/proc/{child}/exe")

@@ -85,12 +85,39 @@ def test_spawn_takes_the_keywords_of_popen(child):
         strait.spawn(["/no/such/program"])
 
 
-def test_a_killed_child_is_told_after_its_messages(child):
+def test_3_a_killed_child_is_told_after_its_messages(child):
     process, connection = child("for i in range(5): up.send(i)\nos.kill(os.getpid(), signal.SIGKILL)")
     assert [connection.recv(timeout=LONG) for _ in range(5)] == list(range(5))
     with pytest.raises(strait.PeerClosed):
         connection.recv(timeout=LONG)
     assert process.wait(LONG) == -signal.SIGKILL
+
+
+@pytest.mark.parametrize("wait", ["recv", "send"])
+def test_2_a_kill_ends_a_wait_soon(child, wait):
+    """On an idle machine the wait ends within 50 ms. The least of several tries may take ten times as long."""
+    shortest = LONG
+    for _ in range(10):
+        process, connection = child("up.send('here')\ntime.sleep(600)", queue_messages=2)
+        assert connection.recv(timeout=LONG) == "here"
+        killed = []
+
+        def kill(process=process, killed=killed):
+            killed.append(time.monotonic())
+            process.kill()
+
+        killing = threading.Timer(0.1, kill)
+        killing.start()
+        with pytest.raises(strait.PeerClosed) as closed:
+            while True:
+                connection.recv(timeout=LONG) if wait == "recv" else connection.send(bytes(1000), timeout=LONG)
+        assert isinstance(closed.value, (EOFError, BrokenPipeError))
+        shortest = min(shortest, time.monotonic() - killed[0])
+        killing.join()
+        connection.close()
+        if shortest < 0.5:
+            return
+    raise AssertionError(f"the wait went on for {shortest} s")
 
 
 def test_iteration_ends_with_the_peer(child):
