@@ -1,4 +1,5 @@
-"""Frames through two stages in processes of their own. Large frames are not copied, and each stage may write to its own."""
+"""Frames through two stages in processes of their own. Each frame above 4 MiB is sealed by its first send, without a copy, and
+copied by later ones. Each stage may write to its own frame."""
 
 import sys
 
