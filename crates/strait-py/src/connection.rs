@@ -252,8 +252,8 @@ impl Connection {
         set.map_err(|error| errors::raise(py, error))
     }
 
-    /// Puts this end into the wait set of a call of `strait.wait`. Returns `false` if this end has a wait set of its own
-    /// or is in that of another call, or if the peer has closed the unused end.
+    /// Puts this end into the wait set of a call of `strait.wait`. Returns `false` if this end has a wait set of its
+    /// own or is in that of another call, or if the peer has closed the unused end.
     pub(crate) fn join(&self, py: Python<'_>, group: &Arc<Watch>, key: u64) -> PyResult<bool> {
         self.check_readable()?;
         let channel = match self.channel(py) {

@@ -160,8 +160,8 @@ impl<E: PipeEnd> Held<E> {
         set.map_err(|error| errors::raise(py, error))
     }
 
-    /// Puts this end into the wait set of a call of `strait.wait`. Returns `false` if this end has a wait set of its own
-    /// or is in that of another call.
+    /// Puts this end into the wait set of a call of `strait.wait`. Returns `false` if this end has a wait set of its
+    /// own or is in that of another call.
     fn join(&self, py: Python<'_>, group: &Arc<Watch>, key: u64) -> PyResult<bool> {
         let end = self.get(py)?;
         let joined = match &mut *lock(&self.0) {

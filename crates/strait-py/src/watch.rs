@@ -1,5 +1,5 @@
-//! Objects in wait sets: each in a set of its own, for a descriptor and for waits ended by a close in another thread, or
-//! several in the set of a call of `strait.wait`.
+//! Objects in wait sets: each in a set of its own, for a descriptor and for waits ended by a close in another thread,
+//! or several in the set of a call of `strait.wait`.
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsRawFd, OwnedFd};
@@ -114,8 +114,8 @@ impl AsRawFd for Watch {
     }
 }
 
-/// The wait set of a call of `strait.wait`, with the objects that have no wait set of their own. So the call needs three
-/// descriptors for any number of objects.
+/// The wait set of a call of `strait.wait`, with the objects that have no wait set of their own. So the call needs
+/// three descriptors for any number of objects.
 ///
 /// An object is in one wait set at a time. If the program asks for a descriptor of the object meanwhile, closes the
 /// object or sends it away, the object leaves this set, and the set ends: the call then makes another set.
