@@ -21,9 +21,9 @@ use crate::standstill::{Page, Watcher};
 /// The length of a wait that must end at its deadline.
 const WAITED: Duration = Duration::from_millis(200);
 
-/// Runs `work` in another thread, and checks that it takes less than [`SOON`]. Then drops `page`, which ends the
-/// attack; so a thread that blocks because of the attack goes on, and the test can fail.
-fn in_time_beside<T: Send>(what: &str, page: Page<'_>, work: impl FnOnce() -> T + Send) -> T {
+/// Runs `work` in another thread, and checks that it takes less than [`SOON`]. Then drops `page`, some [`Page`]s, which
+/// ends the attack; so a thread that blocks because of the attack goes on, and the test can fail.
+fn in_time_beside<T: Send>(what: &str, page: impl Sized, work: impl FnOnce() -> T + Send) -> T {
     std::thread::scope(|scope| {
         let (tell, told) = mpsc::channel();
         scope.spawn(move || tell.send(work()));
@@ -172,6 +172,69 @@ attack! {
             assert_eq!(told, [("an invalid packet", true), ("an invalid packet", false)]);
             strait::quota::set_limits(Limits::new());
             strait::quota::on_bad_peer(|_| {});
+        });
+    }
+}
+
+/// Blocks a thread in a receive from `socket`, which has a packet: the receive copies the packet to a page without
+/// content, and leaves the packet in the socket.
+fn hold_receives<'a>(watcher: &'a Watcher, socket: &OwnedFd) -> Page<'a> {
+    let copy = socket.try_clone().unwrap();
+    watcher.stand_still_in(move |at| {
+        let page = std::ptr::with_exposed_provenance_mut(at);
+        // SAFETY: the page has room for a packet, and stays mapped until this thread was joined.
+        unsafe { libc::recv(copy.as_raw_fd(), page, 48, libc::MSG_PEEK) };
+    })
+}
+
+attack! {
+    /// An introducer receives from its copy of an introduced socket, and the kernel waits for the memory of the
+    /// introducer. Every receive of the victim from that socket blocks. The victim's wait for an honest peer goes on,
+    /// and so does a call that closes another end. The introduced link ends, and the introducer's own link too.
+    a18_an_introduced_socket_from_which_the_introducer_receives {
+        let Some(watcher) = Watcher::new() else { return };
+        for accepts in [true, false] {
+            on_a_victim_with(&Options::new().accept_descriptors(accepts), |mut peer, channel| {
+                let (other, honest) = Channel::pair().unwrap();
+                let (half, others) = sockets();
+                peer.packet(&Packet::introduce(5), &[half.as_fd()]).unwrap();
+                let end = send_end(&mut peer, &channel, 5);
+                wire::send(&others, &handshake::announce(0x77).to_bytes(), &[]).unwrap();
+                let page = hold_receives(&watcher, &half);
+                in_time_beside("a wait beside an introduced link", page, || {
+                    let set = WaitSet::new().unwrap();
+                    set.add(&end, 1, Interest::Readable, Mode::Level).unwrap();
+                    set.add(&honest, 2, Interest::Readable, Mode::Level).unwrap();
+                    other.send(b"message").unwrap();
+                    let mut events = Vec::new();
+                    while !events.iter().any(|event: &strait::wait::Event| event.key() == 2) {
+                        assert!(set.wait(&mut events, SOON).unwrap() > 0);
+                    }
+                    bad_peer(end.recv_by(SOON));
+                    drop((end, set));
+                    peer.packet(&Packet::wake(), &[]).unwrap();
+                    bad_peer(channel.recv_by(SOON));
+                });
+            });
+        }
+    }
+}
+
+attack! {
+    /// An introducer blocks the receives from the sockets of ten introductions, over which the victim has never
+    /// received anything. The victim drops its channel to the introducer.
+    a18_introduced_sockets_from_which_the_introducer_receives_at_the_end {
+        let Some(watcher) = Watcher::new() else { return };
+        on_a_victim(|peer, channel| {
+            let pairs: Vec<_> = (0..10).map(|_| sockets()).collect();
+            let mut pages = Vec::new();
+            for (number, (half, others)) in (0..).zip(&pairs) {
+                peer.packet(&Packet::introduce(number), &[half.as_fd()]).unwrap();
+                wire::send(others, &handshake::announce(0x77).to_bytes(), &[]).unwrap();
+                pages.push(hold_receives(&watcher, half));
+            }
+            assert_eq!(channel.recv_by(WAITED).map(drop).unwrap_err(), Error::TimedOut);
+            in_time_beside("dropping the channel", pages, || drop(channel));
         });
     }
 }

@@ -8,12 +8,13 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::packet::{PACKET, Packet};
 use crate::deadline::Deadline;
 use crate::error::Error;
+use crate::os::call_thread::NoResult;
 use crate::os::fault;
 use crate::os::fork::Born;
 use crate::os::socket::credentials::{self, Next, Sender};
 use crate::os::socket::{self, Beside, Interest, Readiness, ReceivedPacket, Sent};
 use crate::quota::closing::{self, ReceivedFd};
-use crate::quota::{Ledger, OverLimit};
+use crate::quota::{Ledger, OverLimit, Payer};
 use crate::shm::{Mapping, Shareable, Sizes};
 
 /// The attachments of a packet about to be sent, in this order: memory, sealed memory with a handle table, and other
@@ -93,6 +94,8 @@ pub(crate) enum Incoming {
         /// The attachments that were received with the packet. If this process had no free descriptors, there are fewer
         /// handles than the peer sent.
         attachments: Vec<ReceivedAttachment>,
+        /// The number of wake-ups after the packet, which is a wake-up, that were removed from the socket with it.
+        more_wakes: usize,
     },
     Empty,
     HungUp,
@@ -145,6 +148,8 @@ pub(crate) struct Socket {
     /// Whether the last packet from [`Io::receive`] has unreceived descriptors. Removing the packet from the socket
     /// then closes those descriptors.
     has_more: AtomicBool,
+    /// Whether the last packet from [`Io::receive`] was removed from the socket already.
+    is_taken: AtomicBool,
     /// The ledger of the link (this link's part of the peer's account), which charges the peer for attachments received
     /// over the socket.
     ledger: Arc<Ledger>,
@@ -153,7 +158,8 @@ pub(crate) struct Socket {
 
 impl Socket {
     pub(crate) fn new(socket: OwnedFd, ledger: Arc<Ledger>) -> Self {
-        Self { fd: Some(Arc::new(socket)), has_more: AtomicBool::new(false), ledger, born: Born::here() }
+        let (has_more, is_taken) = (AtomicBool::new(false), AtomicBool::new(false));
+        Self { fd: Some(Arc::new(socket)), has_more, is_taken, ledger, born: Born::here() }
     }
 
     /// Returns whether another process made the socket, and sent it to this process with an introduction. The maker may
@@ -167,27 +173,47 @@ impl Socket {
         self.fd.as_ref().expect("closed when it is dropped").as_fd()
     }
 
+    /// Calls `call` with the socket, and returns the result. If another process made the socket, the introducer's call
+    /// thread makes the call: a process with a copy of the socket can block each receive. The call then takes at most
+    /// some 250 ms.
+    ///
+    /// # Errors
+    /// [`Error::BadPeer`] if the call, or an earlier call for the introducer, has not returned in time;
+    /// [`Error::System`] if no thread could be started.
+    fn receive_by<T: Send + 'static>(
+        &self,
+        call: impl FnOnce(BorrowedFd<'_>) -> T + Send + 'static,
+    ) -> Result<T, Error> {
+        let Some(thread) = self.ledger.introducer().and_then(Payer::call_thread) else { return Ok(call(self.fd())) };
+        let socket = self.fd.clone().expect("closed when it is dropped");
+        thread.call(move || call(socket.as_fd())).map_err(|none| match none {
+            NoResult::Blocked => {
+                self.ledger.note_that_introducer_blocks();
+                Error::BadPeer(BLOCKS)
+            }
+            NoResult::NoThread => Error::System { call: "clone", code: libc::EAGAIN },
+        })
+    }
+
+    /// Returns whether a receive would find anything, as far as the kernel knows without a receive: a packet, or a
+    /// hang-up. Returns `true` without a question for a socket that this process made: then the receive itself is
+    /// cheap.
+    fn has_something(&self) -> Result<bool, Error> {
+        Ok(!self.is_received() || self.wait(Interest::Readable, Deadline::NOW)? != Readiness::default())
+    }
+
     /// Returns the next packet in the socket with its attachments, and leaves the packet there. If `refusing` (this
     /// process accepts no handles over the link), the handles of messages are not received. If the packet's memory
     /// cannot be received for lack of free descriptors, sets `needed` to the number of descriptors that the memory
     /// needs.
     fn look(&self, refusing: bool, needed: &Cell<usize>) -> Result<Incoming, Error> {
-        let mut bytes = [0; PACKET];
-        let mut descriptors = Vec::new();
-        let mut most = socket::SCM_MAX_FD;
-        let beside = if self.is_received() { Beside::Credentials } else { Beside::Nothing };
-        if refusing {
-            // The memory comes first; the receive has no room for any other attachment.
-            most = match socket::look(self.fd(), &mut bytes, &mut descriptors, 0, beside)? {
-                ReceivedPacket::Empty => return Ok(Incoming::Empty),
-                ReceivedPacket::HungUp => return Ok(Incoming::HungUp),
-                ReceivedPacket::Packet { len: PACKET, .. } => {
-                    Packet::decode(&bytes).map_or(0, |packet| packet.memories())
-                }
-                ReceivedPacket::Packet { .. } => 0,
-            };
+        if !self.has_something()? {
+            return Ok(Incoming::Empty);
         }
-        match socket::look(self.fd(), &mut bytes, &mut descriptors, most, beside)? {
+        let is_received = self.is_received();
+        let Look { bytes, descriptors, found, is_taken, more_wakes } =
+            self.receive_by(move |socket| Look::at(socket, refusing, is_received))??;
+        match found {
             ReceivedPacket::Empty => Ok(Incoming::Empty),
             ReceivedPacket::HungUp => Ok(Incoming::HungUp),
             ReceivedPacket::Packet { len, truncated, descriptors_lost, has_more, lacks_credentials } => {
@@ -213,9 +239,87 @@ impl Socket {
                     return Err(Error::NoDescriptors);
                 }
                 self.has_more.store(attachments.len() < expected, Ordering::Relaxed);
-                Ok(Incoming::Packet { packet, attachments: attachments.into_iter().map(ReceivedAttachment).collect() })
+                self.is_taken.store(is_taken, Ordering::Relaxed);
+                let attachments = attachments.into_iter().map(ReceivedAttachment).collect();
+                Ok(Incoming::Packet { packet, attachments, more_wakes })
             }
         }
+    }
+}
+
+/// The reason for the end of a link whose introducer blocks the receives from a socket of its making.
+pub(super) const BLOCKS: &str = "an introduced socket from which another process keeps this process from receiving";
+
+/// The most further wake-ups that one look removes together with a wake-up.
+const MOST_WAKES: usize = 31;
+
+/// The result of a look at the next packet in a socket.
+struct Look {
+    bytes: [u8; PACKET],
+    descriptors: Vec<OwnedFd>,
+    found: ReceivedPacket,
+    /// Whether the look has removed the packet from the socket.
+    is_taken: bool,
+    /// The number of further wake-ups that the look has removed from the socket.
+    more_wakes: usize,
+}
+
+impl Look {
+    /// Looks at the next packet in `socket`. If `refusing`, the handles of messages are not received. If another
+    /// process made the socket (`is_received`), each packet comes with credentials; and the look removes a packet whose
+    /// processing cannot fail for lack of a resource. A second call for the removal would take longer.
+    fn at(socket: BorrowedFd<'_>, refusing: bool, is_received: bool) -> Result<Self, Error> {
+        let (mut bytes, mut descriptors, mut most) = ([0; PACKET], Vec::new(), socket::SCM_MAX_FD);
+        let beside = if is_received { Beside::Credentials } else { Beside::Nothing };
+        if refusing {
+            // The memory comes first; the receive has no room for any other attachment.
+            most = match socket::look(socket, &mut bytes, &mut descriptors, 0, beside)? {
+                found @ (ReceivedPacket::Empty | ReceivedPacket::HungUp) => {
+                    return Ok(Self { bytes, descriptors, found, is_taken: false, more_wakes: 0 });
+                }
+                ReceivedPacket::Packet { len: PACKET, .. } => {
+                    Packet::decode(&bytes).map_or(0, |packet| packet.memories())
+                }
+                ReceivedPacket::Packet { .. } => 0,
+            };
+        }
+        let found = socket::look(socket, &mut bytes, &mut descriptors, most, beside)?;
+        let is_plain = matches!(found, ReceivedPacket::Packet { len: PACKET, truncated: false, .. });
+        let needs_nothing = |packet: &Packet| {
+            matches!(packet, Packet::Wake | Packet::Retire { .. } | Packet::Absent { .. } | Packet::Handshake { .. })
+        };
+        let is_taken = is_received
+            && is_plain
+            && descriptors.is_empty()
+            && Packet::decode(&bytes).filter(needs_nothing).is_some_and(|packet| take_shown(socket, &packet).is_ok());
+        let mut more_wakes = 0;
+        if is_taken && Packet::decode(&bytes) == Some(Packet::Wake) {
+            // Further wake-ups say nothing more.
+            let is_wake = |bytes: &[u8; PACKET]| Packet::decode(bytes) == Some(Packet::Wake);
+            let mut next = [0; PACKET];
+            while more_wakes < MOST_WAKES
+                && socket::next_is_plain(socket, &mut next)
+                && is_wake(&next)
+                && take_shown(socket, &Packet::Wake).is_ok()
+            {
+                more_wakes += 1;
+            }
+        }
+        Ok(Self { bytes, descriptors, found, is_taken, more_wakes })
+    }
+}
+
+/// Removes the next packet from `socket`, which must be the packet `shown`, without its descriptors.
+fn take_shown(socket: BorrowedFd<'_>, shown: &Packet) -> Result<(), Error> {
+    let mut bytes = [0; PACKET];
+    let len = socket::take(socket, &mut bytes)?;
+    let taken = (len == PACKET).then(|| Packet::decode(&bytes)).flatten();
+    // A process with a copy of the socket can also receive from the socket, and so can make a peek show a packet other
+    // than the next packet.
+    if taken == Some(*shown) {
+        Ok(())
+    } else {
+        Err(Error::BadPeer("a packet other than the one that the socket has shown before"))
     }
 }
 
@@ -278,23 +382,26 @@ impl Io for Socket {
     }
 
     fn take(&self, packet: &Packet) -> Result<(), Error> {
+        if self.is_taken.swap(false, Ordering::Relaxed) {
+            return Ok(());
+        }
         if let Some(socket) = self.fd.as_ref().filter(|_| self.has_more.load(Ordering::Relaxed)) {
             return closing::take_elsewhere(socket.clone(), &packet.encode(), &self.ledger.payer());
         }
-        let mut bytes = [0; PACKET];
-        let len = socket::take(self.fd(), &mut bytes)?;
-        let taken = (len == PACKET).then(|| Packet::decode(&bytes)).flatten();
-        // A process with a copy of the socket can also receive from the socket, and so can make a peek show a packet
-        // other than the next packet.
-        if taken == Some(*packet) {
-            Ok(())
-        } else {
-            Err(Error::BadPeer("a packet other than the one that the socket has shown before"))
+        let packet = *packet;
+        match self.receive_by(move |socket| take_shown(socket, &packet)) {
+            Ok(taken) => taken,
+            Err(error @ Error::BadPeer(_)) => Err(error),
+            // The packet was processed, and cannot be processed again.
+            Err(_) => Err(Error::PeerClosed),
         }
     }
 
     fn next_sender(&self) -> Result<Option<Next>, Error> {
-        credentials::of_next_packet(self.fd(), closing::close_nobodys)
+        if !self.has_something()? {
+            return Ok(None);
+        }
+        self.receive_by(|socket| credentials::of_next_packet(socket, closing::close_nobodys))?
     }
 
     fn first_sender(&self, next: Next) -> Result<Option<(Sender, Option<u64>)>, Error> {

@@ -126,7 +126,7 @@ impl Link {
         charge: Option<Charge>,
         directory: Arc<dyn Directory>,
     ) -> InUse {
-        Self::over_prepared(socket, Ledger::of_introduced(by.ledger.memory(), charge), directory)
+        Self::over_prepared(socket, Ledger::of_introduced(&by.ledger, charge), directory)
     }
 
     fn over_prepared(socket: OwnedFd, ledger: Arc<Ledger>, directory: Arc<dyn Directory>) -> InUse {

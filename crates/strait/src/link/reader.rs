@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use super::inbox::{Inbox, OpenPacket};
-use super::io::{Incoming, ReceivedAttachment};
+use super::io::{BLOCKS, Incoming, ReceivedAttachment};
 use super::packet::Packet;
 use super::wake_limiter::{PAUSE, WakeLimiter};
 use super::{ANONYMOUS, Link};
@@ -253,6 +253,9 @@ impl Link {
             if !self.knows_who_it_is()? {
                 return Ok((work, self.is_emptied()));
             }
+            if self.ledger.blocks_receives() {
+                return Err(Error::BadPeer(BLOCKS));
+            }
             self.check_room()?;
             match self.io.receive(self.refuses_descriptors())? {
                 Incoming::Empty => {
@@ -265,9 +268,10 @@ impl Link {
                     self.fail(Error::PeerClosed);
                     return Ok((work, self.is_emptied()));
                 }
-                Incoming::Packet { packet, attachments } => {
-                    work += 1 + attachments.len();
+                Incoming::Packet { packet, attachments, more_wakes } => {
+                    work += 1 + attachments.len() + more_wakes;
                     self.put_and_take(packet, attachments)?;
+                    (0..more_wakes).for_each(|_| _ = self.woken_for_nothing());
                     self.packet_came();
                     #[cfg(strait_strict_wakes)]
                     self.reader.received.fetch_add(1, Ordering::Relaxed);
@@ -548,7 +552,8 @@ mod tests {
         let fd = closing::ReceivedFd::new(writer.into(), &ledger.payer());
         let payload = PayloadMemory::None;
         let packet = Packet::Message { token: 1, message: 1, payload, has_table: false, handles: 1 };
-        let incoming = Incoming::Packet { packet, attachments: vec![ReceivedAttachment(fd)] };
+        let attachments = vec![ReceivedAttachment(fd)];
+        let incoming = Incoming::Packet { packet, attachments, more_wakes: 0 };
         let was_closed = Arc::new(AtomicBool::new(false));
         let io =
             OnePacket { incoming: Mutex::new(Some(incoming)), reader, was_closed: was_closed.clone(), local: Local };

@@ -29,7 +29,7 @@ impl Link {
         if !self.is_stuck() {
             return Ok(());
         }
-        let Incoming::Packet { packet, attachments } = self.io.receive(true)? else { return Ok(()) };
+        let Incoming::Packet { packet, attachments, .. } = self.io.receive(true)? else { return Ok(()) };
         let mut keys = MemoryKey::of(&packet);
         let room = attachments.into_iter().try_for_each(|ReceivedAttachment(fd)| match packet {
             Packet::Introduce { .. } => self.room_for(fd),

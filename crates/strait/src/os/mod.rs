@@ -10,6 +10,7 @@
 
 #[cfg(test)]
 pub(crate) mod alone;
+pub(crate) mod call_thread;
 pub(crate) mod close;
 pub(crate) mod epoll;
 #[cfg(strait_fault_points)]

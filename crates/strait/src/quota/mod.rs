@@ -50,6 +50,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use crate::error::Error;
+use crate::os::call_thread::CallThread;
 use crate::os::epoll;
 use crate::os::fork::{Born, PerProcess};
 use crate::os::reaper::PacketRemoval;
@@ -139,6 +140,8 @@ pub(crate) struct Account {
     /// The last removal of a packet of the peer by a thread of the library, finished or not; `None` if no thread has
     /// removed a packet of the peer.
     taking: Mutex<Option<Arc<PacketRemoval>>>,
+    /// The thread that receives from the sockets which the peer has introduced.
+    call_thread: CallThread,
     /// The peer's breaches of the protocol that were reported to the program. Each breach is reported only once.
     reported: Mutex<Vec<&'static str>>,
 }
@@ -195,6 +198,7 @@ impl Account {
             pauses: AtomicU64::new(0),
             pending_close: AtomicU64::new(0),
             taking: Mutex::default(),
+            call_thread: CallThread::default(),
             reported: Mutex::default(),
         });
         if let Some(key) = key {
@@ -276,25 +280,37 @@ pub(crate) struct Ledger {
     /// The charge for the link's own descriptor against the peer that introduced the two processes; `None` if no peer
     /// introduced the two processes.
     introduced: Option<Held>,
+    /// The ledger of the link over which the introduction came; `None` if no peer introduced the two processes.
+    introduced_over: Option<Weak<Self>>,
+    /// Whether the link's peer has introduced a socket and kept this process from receiving from that socket.
+    blocks_receives: AtomicBool,
 }
 
 impl Ledger {
     /// Creates the ledger of a link. At most `memory` bytes of the peer's memory may be mapped because of the link; if
     /// `memory` is `None`, the link charges nothing.
     pub(crate) fn new(memory: Option<usize>) -> Arc<Self> {
-        Self::with(memory, None)
+        Self::with(memory, None, None)
     }
 
-    /// Creates the ledger of a link between two processes that another peer has introduced to each other, with the
-    /// limit `memory` as in [`Ledger::new`]. `charge` is the charge against that peer for the link's own descriptor;
-    /// the ledger keeps the charge. With `None`, the link counts as introduced, and no charge is kept.
-    pub(crate) fn of_introduced(memory: Option<usize>, charge: Option<Charge>) -> Arc<Self> {
-        Self::with(memory, Some(charge.map_or_else(Held::nothing, Charge::into_held)))
+    /// Creates the ledger of a link between two processes that another peer has introduced to each other over the link
+    /// of the ledger `over`, with the limit of `over` on memory. `charge` is the charge against that peer for the
+    /// link's own descriptor; the ledger keeps the charge. With `None`, the link counts as introduced, and no charge is
+    /// kept.
+    pub(crate) fn of_introduced(over: &Arc<Self>, charge: Option<Charge>) -> Arc<Self> {
+        let held = charge.map_or_else(Held::nothing, Charge::into_held);
+        Self::with(over.memory(), Some(held), Some(Arc::downgrade(over)))
     }
 
-    fn with(memory: Option<usize>, introduced: Option<Held>) -> Arc<Self> {
-        let memory = memory.map(|bytes| bytes as u64);
-        Arc::new(Self { memory, mapped: AtomicU64::new(0), account: OnceLock::new(), introduced })
+    fn with(memory: Option<usize>, introduced: Option<Held>, introduced_over: Option<Weak<Self>>) -> Arc<Self> {
+        Arc::new(Self {
+            memory: memory.map(|bytes| bytes as u64),
+            mapped: AtomicU64::new(0),
+            account: OnceLock::new(),
+            introduced,
+            introduced_over,
+            blocks_receives: AtomicBool::new(false),
+        })
     }
 
     /// Returns the greatest number of bytes of the peer's memory that may be mapped because of the link; `None` if the
@@ -325,6 +341,19 @@ impl Ledger {
 
     fn account(&self) -> &Arc<Account> {
         self.account.get_or_init(|| Account::open(None, self.introducers_account()))
+    }
+
+    /// Returns whether the link's peer has introduced a socket and kept this process from receiving from that socket.
+    pub(crate) fn blocks_receives(&self) -> bool {
+        self.blocks_receives.load(Ordering::Relaxed)
+    }
+
+    /// Notes that the introducer keeps this process from receiving over the introduced link: the link over which the
+    /// introduction came ends with the next receive.
+    pub(crate) fn note_that_introducer_blocks(&self) {
+        if let Some(over) = self.introduced_over.as_ref().and_then(Weak::upgrade) {
+            over.blocks_receives.store(true, Ordering::Relaxed);
+        }
     }
 
     fn introducers_account(&self) -> Option<&Arc<Account>> {
@@ -597,6 +626,11 @@ impl Payer {
         PendingClose(Held { payer: self.clone(), amounts })
     }
 
+    /// Returns the thread that receives from the sockets which the peer has introduced; `None` if no peer is charged.
+    pub(crate) fn call_thread(&self) -> Option<&CallThread> {
+        self.account().map(|account| &account.call_thread)
+    }
+
     /// Locks the account's field `taking`, the last removal of a packet of the peer by a thread of the library, and
     /// returns the guard. Returns `None` if no peer is charged.
     pub(crate) fn taking(&self) -> Option<MutexGuard<'_, Option<Arc<PacketRemoval>>>> {
@@ -713,7 +747,7 @@ mod tests {
     fn what_outlives_its_link_counts_until_it_is_dropped() {
         let introducer = Ledger::new(Some(1000));
         let charge = introducer.charge(Amounts::of(Resource::Descriptors, 1)).unwrap();
-        let ledger = Ledger::of_introduced(Some(1000), charge);
+        let ledger = Ledger::of_introduced(&introducer, charge);
         let pending = || ledger.account().pending_close.load(Ordering::Relaxed);
         let closes = ledger.payer().charge_pending_close();
         assert_eq!((counted(&ledger), pending()), ([0, 0, 1], 1));

@@ -194,6 +194,24 @@ pub(crate) fn look(
     })
 }
 
+/// Looks at the next packet of a socket whose packets come with credentials, without blocking, and leaves the packet in
+/// the socket. Returns whether the packet fills `buffer` exactly and comes with credentials and nothing else. If so,
+/// `buffer` then holds the bytes of the packet.
+pub(crate) fn next_is_plain(socket: BorrowedFd<'_>, buffer: &mut [u8]) -> bool {
+    const ROOM: usize = cmsg_space!(ScmCredentials(1));
+    #[repr(align(8))]
+    struct Space([MaybeUninit<u8>; ROOM]);
+    let mut space = Space([MaybeUninit::uninit(); ROOM]);
+    let most = buffer.len();
+    match peek::head(socket, buffer, &mut space.0) {
+        Ok(Looked::Packet(head)) => {
+            let fits = head.len == most && !head.truncated && !head.control_truncated;
+            fits && head.descriptors.is_empty() && head.sender.is_some() && !head.has_more
+        }
+        _ => false,
+    }
+}
+
 /// The result of [`receive_bare`], which receives a packet without its descriptors.
 pub(crate) enum Bare {
     /// A packet was received. The number is the length of the whole packet in bytes. If the packet is longer than the
