@@ -512,6 +512,54 @@ fn an_idle_end_knows_at_once_which_process_has_the_other() {
     finish(other);
 }
 
+/// Shows that an idle end, whose other end was sent to a process, reports the user, the death and the bad behaviour of
+/// that process, and not of this process, which had the other end before.
+#[test]
+fn an_idle_end_speaks_of_the_process_that_has_the_other() {
+    let start = || {
+        let mut command = common::command("keeper", "");
+        if rustix::process::geteuid().is_root() {
+            std::os::unix::process::CommandExt::gid(
+                std::os::unix::process::CommandExt::uid(&mut command, 54_323),
+                54_323,
+            );
+        }
+        let (child, to) = strait::CommandExt::spawn_with_channel(&mut command).unwrap();
+        (common::Actor(child), to)
+    };
+    let (mut actor, to) = start();
+    let user = if rustix::process::geteuid().is_root() { 54_323 } else { rustix::process::getuid().as_raw() };
+    common::wait_until("the process opened its side", || to.peer().unwrap().is_some());
+    let (end, theirs) = Channel::pair().unwrap();
+    to.send(Outgoing::new(b"").handle(theirs)).unwrap();
+    let peer = end.peer().unwrap().unwrap();
+    assert_eq!((peer.pid, peer.uid, peer.gid, peer.is_alive), (Some(actor.pid()), user, user, true));
+    expect(&to, b"has it");
+    let pidfd = end.peer_pidfd().unwrap();
+    actor.kill();
+    let mut dead = [rustix::event::PollFd::new(&pidfd, rustix::event::PollFlags::IN)];
+    assert_eq!(rustix::event::poll(&mut dead, None), Ok(1));
+    // The end was not used since the other end was sent, and knows of the death without a receive.
+    for _ in 0..2 {
+        let peer = end.peer().unwrap().unwrap();
+        assert_eq!((peer.pid, peer.uid, peer.gid, peer.is_alive), (Some(actor.pid()), user, user, false));
+        assert_eq!(end.peer_pidfd().unwrap_err(), Error::PeerClosed);
+        assert_eq!(end.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    }
+
+    let (actor, to) = start();
+    common::wait_until("the process opened its side", || to.peer().unwrap().is_some());
+    let (end, theirs) = Channel::pair().unwrap();
+    to.send(Outgoing::new(b"").handle(theirs)).unwrap();
+    // The report ends the link to the process that has the other end, and with it every channel over the link.
+    assert_eq!(end.report_bad("of no use"), strait::quota::Reported::Closed);
+    for end in [end, to] {
+        let ended = std::iter::repeat_with(|| end.recv_by(DEADLINE)).find_map(Result::err);
+        assert_eq!(ended, Some(Error::BadPeer("of no use")));
+    }
+    drop(actor);
+}
+
 // The actions of an end while its other end moves.
 
 /// Runs `other` on an end while its other end moves `journeys` times to another process and back. `at_home` runs with
