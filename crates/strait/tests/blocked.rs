@@ -16,9 +16,12 @@ use strait::{Channel, Deadline, Error, Options, Outgoing};
 /// The timeout of a send whose wait no event ends.
 const WAIT: Duration = Duration::from_secs(2);
 
-/// The most sleeps allowed in a wait of [`WAIT`]: one look each tenth of a second for an event that the kernel does not
-/// report, and a reserve.
-const FEW: u64 = 30;
+/// The most sleeps allowed in a wait that never looks: the sleep until the event or the deadline, and a reserve for
+/// packets that arrive late.
+const NO_LOOKS: u64 = 5;
+
+/// The most sleeps allowed in a wait of [`WAIT`] for the room of a socket, which looks besides: ten looks each second.
+const TEN_A_SECOND: u64 = 10 * WAIT.as_secs();
 
 #[test]
 fn child() {
@@ -62,24 +65,24 @@ fn ran() -> Duration {
     Duration::try_from(time).unwrap()
 }
 
-/// Returns the result of `call`, and asserts that the call slept at most [`FEW`] times, and did not spin.
-fn sleeping_little<T>(call: impl FnOnce() -> T) -> T {
+/// Returns the result of `call`, and asserts that the call slept at most `most` times, and did not spin.
+fn sleeping_little<T>(most: u64, call: impl FnOnce() -> T) -> T {
     let before = (sleeps(), ran());
     let returned = call();
     let (slept, ran) = (sleeps() - before.0, ran() - before.1);
-    assert!(slept <= FEW, "the call slept {slept} times");
+    assert!(slept <= most, "the call slept {slept} times");
     assert!(ran <= WAIT / 10, "the call ran for {ran:?}");
     returned
 }
 
 /// Runs `call` in a new thread, then `event`, and returns the result of `call`. Asserts that `call` waits until
-/// `event`; the thread has time to fall asleep.
-fn until<T: Send + std::fmt::Debug>(call: impl FnOnce() -> T + Send, event: impl FnOnce()) -> T {
+/// `event`, and sleeps at most `most` times; the thread has time to fall asleep.
+fn until<T: Send + std::fmt::Debug>(most: u64, call: impl FnOnce() -> T + Send, event: impl FnOnce()) -> T {
     let (begins, begun) = mpsc::channel();
     thread::scope(|scope| {
         let waiting = scope.spawn(move || {
             begins.send(()).unwrap();
-            sleeping_little(call)
+            sleeping_little(most, call)
         });
         begun.recv().unwrap();
         // The result of the call does not depend on whether the thread sleeps by now.
@@ -97,11 +100,11 @@ fn a_send_of_an_end_whose_peer_has_not_opened_its_side_sleeps_until_it_has() {
     let (ours, theirs) = sockets();
     let (c, d) = open_pair();
     let end = over(ours);
-    let failed = sleeping_little(|| c.send_by(Outgoing::new(b"end").handle(end), WAIT)).unwrap_err();
+    let failed = sleeping_little(NO_LOOKS, || c.send_by(Outgoing::new(b"end").handle(end), WAIT)).unwrap_err();
     assert_eq!(failed.error, Error::TimedOut);
     let mut other = None;
     let message = Outgoing::new(b"end").handles(failed.handles);
-    until(|| c.send_by(message, DEADLINE), || other = Some(over(theirs))).unwrap();
+    until(NO_LOOKS, || c.send_by(message, DEADLINE), || other = Some(over(theirs))).unwrap();
     let mut message = d.recv_by(DEADLINE).unwrap();
     let end = message.take_handles().unwrap().remove(0).into_channel().unwrap();
     end.send(b"through").unwrap();
@@ -113,13 +116,13 @@ fn a_send_of_an_end_whose_peer_has_not_opened_its_side_sleeps_until_it_has() {
 fn so_does_whoever_moves_or_joins_such_an_end() {
     let (ours, theirs) = sockets();
     let end = over(ours);
-    assert_eq!(sleeping_little(|| end.rehome(WAIT)), Err(Error::TimedOut));
+    assert_eq!(sleeping_little(NO_LOOKS, || end.rehome(WAIT)), Err(Error::TimedOut));
     let (a, b) = Channel::pair().unwrap();
-    let failed = sleeping_little(|| end.fuse(b, WAIT)).unwrap_err();
+    let failed = sleeping_little(NO_LOOKS, || end.fuse(b, WAIT)).unwrap_err();
     assert_eq!(failed.error, Error::TimedOut);
     let (end, b) = failed.channels;
     let mut other = None;
-    until(|| end.fuse(b, DEADLINE), || other = Some(over(theirs))).unwrap();
+    until(NO_LOOKS, || end.fuse(b, DEADLINE), || other = Some(over(theirs))).unwrap();
     a.send(b"through").unwrap();
     assert_eq!(other.unwrap().recv_by(DEADLINE).unwrap().bytes(), b"through");
 }
@@ -135,8 +138,8 @@ fn so_does_a_move_of_an_end_on_which_others_wait() {
             b.recv_by(DEADLINE).unwrap()
         });
         watched[0].wait_until_blocked();
-        assert_eq!(sleeping_little(|| b.rehome(WAIT)), Err(Error::TimedOut));
-        until(|| b.rehome(DEADLINE), || a.send(b"hello").unwrap()).unwrap();
+        assert_eq!(sleeping_little(NO_LOOKS, || b.rehome(WAIT)), Err(Error::TimedOut));
+        until(NO_LOOKS, || b.rehome(DEADLINE), || a.send(b"hello").unwrap()).unwrap();
         assert_eq!(receiving.join().unwrap().bytes(), b"hello");
         while b.try_send(&[0; 1000]).is_ok() {}
         let sending = scope.spawn(|| {
@@ -144,8 +147,8 @@ fn so_does_a_move_of_an_end_on_which_others_wait() {
             b.send_by(&[0; 1000], DEADLINE).unwrap();
         });
         watched[1].wait_until_blocked();
-        assert_eq!(sleeping_little(|| b.rehome(WAIT)), Err(Error::TimedOut));
-        until(|| b.rehome(DEADLINE), || while a.try_recv().is_ok() {}).unwrap();
+        assert_eq!(sleeping_little(NO_LOOKS, || b.rehome(WAIT)), Err(Error::TimedOut));
+        until(NO_LOOKS, || b.rehome(DEADLINE), || while a.try_recv().is_ok() {}).unwrap();
         sending.join().unwrap();
     });
 }
@@ -166,10 +169,10 @@ fn full_socket(_: &str) {
     while a.try_send(Outgoing::new(b"file").handle(null())).is_ok() {
         sent += 1;
     }
-    let failed = sleeping_little(|| a.send_by(Outgoing::new(b"file").handle(null()), WAIT)).unwrap_err();
+    let failed = sleeping_little(TEN_A_SECOND, || a.send_by(Outgoing::new(b"file").handle(null()), WAIT)).unwrap_err();
     assert_eq!(failed.error, Error::TimedOut);
     let receive_all = || (0..sent).for_each(|_| assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"file"));
-    until(|| a.send_by(Outgoing::new(b"last").handle(null()), DEADLINE), receive_all).unwrap();
+    until(TEN_A_SECOND, || a.send_by(Outgoing::new(b"last").handle(null()), DEADLINE), receive_all).unwrap();
     assert_eq!(b.recv_by(DEADLINE).unwrap().bytes(), b"last");
 }
 
