@@ -1,6 +1,6 @@
 //! Runs the matrix: all pairs that kill, stop for a moment or interrupt processes, and a sample of the others, drawn
-//! by `STRAIT_MATRIX_SEED`. The whole matrix is `./run-faults run`, and `./run-faults run --actions stop
-//! --pause 3000`.
+//! by `STRAIT_MATRIX_SEED`. The whole matrix is `./run-faults run`, and `./run-faults run -- --actions stop
+//! --pause 3000`; `.ci/nightly` runs both.
 
 use std::process::{Command, ExitCode};
 
