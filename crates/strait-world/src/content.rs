@@ -1,17 +1,22 @@
 //! The content of messages: bytes and files by which a receiver can check that it received the sent message.
 
+use std::future::poll_fn;
 use std::io::{Read, Write};
+use std::mem::MaybeUninit;
 use std::os::fd::OwnedFd;
+use std::pin::pin;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::Duration;
 
-use strait::pipe::{DataConsumer, DataPipe, PipeOptions};
-use strait::region::{Region, RegionOptions};
+use strait::pipe::{DataConsumer, DataPipe, DataProducer, PipeOptions};
+use strait::region::{Access, Region, RegionOptions, RegionWriter};
+use strait::task::{AsyncConsumer, AsyncProducer, Reactor};
 use strait::{Channel, Deadline, Error, Handle};
 
 use crate::judge::is_shortage;
 use crate::random::mix;
+use crate::walker::drive;
 
 /// Returns `len` bytes, derived from their positions and a seed.
 pub(crate) fn pattern(seed: u64, len: usize) -> Vec<u8> {
@@ -78,8 +83,8 @@ pub(crate) fn file(stream: u32, number: u64, at: usize) -> Option<Handle> {
             writer.write_all(&secret).ok()?;
             Some(OwnedFd::from(reader).into())
         }
-        Kind::Region => Some(region(secret, way(5)).ok()?.into()),
-        Kind::DataPipe => Some(data_pipe(&secret, way(5)).ok()?.into()),
+        Kind::Region => Some(region(secret, way(6)).ok()?.into()),
+        Kind::DataPipe => Some(data_pipe(&secret, way(9)).ok()?.into()),
         Kind::End => {
             let (near, far) = Channel::pair().ok()?;
             near.try_send(&secret).ok()?;
@@ -89,7 +94,7 @@ pub(crate) fn file(stream: u32, number: u64, at: usize) -> Option<Handle> {
     }
 }
 
-/// Makes a region with these bytes, in one of five ways. Only the last two are not sealed.
+/// Makes a region with these bytes, in one of six ways. Only the last three are not sealed.
 fn region(secret: [u8; 8], way: usize) -> Result<Region, Error> {
     Ok(match way {
         0 => Region::sealed(&secret)?,
@@ -106,7 +111,16 @@ fn region(secret: [u8; 8], way: usize) -> Result<Region, Error> {
             assert_eq!(*copy, secret, "what was written in place");
             region
         }
-        3 => RegionOptions::new().create_from(&secret)?,
+        3 => RegionOptions::new().name("strait-world").create_from(&secret)?,
+        4 => {
+            let mut writer = RegionWriter::new(secret.len())?;
+            writer.copy_from_slice(&secret);
+            let (sealed, copy) = writer.seal().map_err(|(error, _)| error)?;
+            let region = Region::new(copy.len())?;
+            region.write_at(&copy, 0)?;
+            assert_eq!((sealed.access()?, region.access()?), (Access::Sealed, Access::Writable));
+            region
+        }
         _ => {
             let region = Region::new(secret.len())?;
             let map = region.map_writable(..)?;
@@ -120,15 +134,20 @@ fn region(secret: [u8; 8], way: usize) -> Result<Region, Error> {
     })
 }
 
-/// Returns the reading end of a data pipe. The other end has written these bytes, in one of five ways, and is closed.
+/// Returns the reading end of a data pipe. The other end has written these bytes, in one of nine ways, and is closed.
 fn data_pipe(secret: &[u8; 8], way: usize) -> Result<DataConsumer, Error> {
     let (producer, consumer) = match way {
         0 => DataPipe::pair(secret.len())?,
         // Only pipes of single bytes are spliced.
         4 => PipeOptions::new().capacity(4096).prefault(true).create()?,
-        _ => PipeOptions::new().capacity(4096).element(8).prefault(true).create()?,
+        _ => PipeOptions::new().name("strait-world").capacity(4096).element(8).prefault(true).create()?,
     };
     assert!(producer.element() <= secret.len() && producer.capacity() >= secret.len());
+    assert_eq!(producer.room()?, producer.capacity());
+    if way >= 5 {
+        write_in_task(producer, secret, way)?;
+        return Ok(consumer);
+    }
     let producer = Arc::new(producer);
     match way {
         0 => producer.write_whole(secret, Deadline::NOW)?,
@@ -140,6 +159,7 @@ fn data_pipe(secret: &[u8; 8], way: usize) -> Result<DataConsumer, Error> {
         }
         3 => {
             let mut room = Arc::clone(&producer).begin_write_owned(Deadline::NOW)?;
+            assert!(Arc::ptr_eq(room.kept(), &producer));
             for (place, byte) in room.as_uninit_mut().iter_mut().zip(secret) {
                 place.write(*byte);
             }
@@ -151,19 +171,54 @@ fn data_pipe(secret: &[u8; 8], way: usize) -> Result<DataConsumer, Error> {
             assert_eq!(producer.splice_from(&reader, secret.len(), Deadline::NOW)?, secret.len());
         }
     }
-    if way.is_multiple_of(2) {
-        producer.finish(Deadline::NOW)?;
+    match way {
+        // The consumer first reads all written bytes.
+        1 => Arc::into_inner(producer).expect("the only owner").abort(1),
+        3 => producer.set_abort_reason(3),
+        _ => producer.finish(Deadline::NOW)?,
     }
     Ok(consumer)
+}
+
+/// Writes these bytes in a task, in one of four ways, 5 to 8, and closes the producer.
+fn write_in_task(producer: DataProducer, bytes: &[u8], way: usize) -> Result<(), Error> {
+    let reactor = Reactor::new()?;
+    let producer = AsyncProducer::new(producer, &reactor)?;
+    assert!(producer.get_ref().room()? >= bytes.len());
+    let write = async {
+        match way {
+            5 => producer.write_all(bytes).await?,
+            6 => assert_eq!(producer.write(bytes).await?, bytes.len()),
+            7 => assert_eq!(poll_fn(|context| producer.poll_write(context, bytes)).await?, bytes.len()),
+            _ => {
+                let mut room = producer.begin_write().await?;
+                room.write_at(bytes, 0);
+                room.commit(bytes.len());
+            }
+        }
+        match way {
+            5 => producer.finish().await,
+            6 => poll_fn(|context| producer.poll_finish(context)).await,
+            _ => Ok(()),
+        }
+    };
+    drive(&reactor, pin!(write), SHOWS, way.is_multiple_of(2)).unwrap_or(Err(Error::TimedOut))?;
+    match way {
+        7 => producer.abort(7),
+        _ => drop(producer.into_inner()),
+    }
+    Ok(())
 }
 
 /// How long the bytes in a received data pipe or channel may take to arrive.
 const SHOWS: Duration = Duration::from_secs(10);
 
-/// Reads the bytes of a region, made in the way `made`, in one of five ways.
+/// Reads the bytes of a region, made in the way `made`, in one of six ways.
 fn read_region(region: Region, made: usize, way: usize, found: &mut [u8; 8]) -> Result<(), Error> {
     let is_sealed = region.is_sealed()?;
     assert_eq!(is_sealed, made < 3, "a region is sealed if its maker has sealed it");
+    assert_eq!(is_sealed, region.access()? == Access::Sealed);
+    let _ = region.name();
     match way {
         0 if is_sealed => found.copy_from_slice(&region.view(..)?),
         1 if is_sealed => {
@@ -176,12 +231,13 @@ fn read_region(region: Region, made: usize, way: usize, found: &mut [u8; 8]) -> 
             let again = Region::from_fd(region.to_fd()?).map_err(|(error, _)| error)?;
             again.read_at(found, 0)?;
         }
+        4 => region.reader()?.read_at(found, 0)?,
         _ => region.read_at(found, 0)?,
     }
     Ok(())
 }
 
-/// Reads the bytes of a data pipe in one of six ways.
+/// Reads the bytes of a data pipe in one of eleven ways.
 fn read_data_pipe(pipe: DataConsumer, way: usize, found: &mut [u8; 8]) -> Result<(), Error> {
     let len = found.len();
     assert!(pipe.element() <= len && pipe.capacity() >= len);
@@ -195,6 +251,7 @@ fn read_data_pipe(pipe: DataConsumer, way: usize, found: &mut [u8; 8]) -> Result
         3 => {
             let pipe = Arc::new(pipe);
             let unread = Arc::clone(&pipe).begin_read_owned(SHOWS)?;
+            assert!(Arc::ptr_eq(unread.kept(), &pipe));
             unread.read_at(found, 0);
             unread.consume(len);
         }
@@ -209,7 +266,50 @@ fn read_data_pipe(pipe: DataConsumer, way: usize, found: &mut [u8; 8]) -> Result
             assert_eq!(pipe.splice_to(&writer, len, SHOWS)?, len);
             reader.read_exact(found).map_err(|_| Error::NoDescriptors)?;
         }
-        _ => pipe.read_whole(found, SHOWS)?,
+        6 => {
+            let mut room = [MaybeUninit::uninit(); 8];
+            found.copy_from_slice(pipe.read_some_uninit(&mut room, SHOWS)?);
+        }
+        7.. => read_in_task(pipe, way, found)?,
+        _ => {
+            pipe.read_whole(found, SHOWS)?;
+            pipe.abort(0);
+        }
+    }
+    Ok(())
+}
+
+/// Reads the bytes of a data pipe in a task, in one of four ways, from 7 on.
+fn read_in_task(pipe: DataConsumer, way: usize, found: &mut [u8; 8]) -> Result<(), Error> {
+    let reactor = Reactor::new()?;
+    let pipe = AsyncConsumer::new(pipe, &reactor)?;
+    let _ = pipe.get_ref().available();
+    let read = async {
+        let len = match way {
+            7 => pipe.read(found).await?,
+            8 => poll_fn(|context| pipe.poll_read(context, found)).await?,
+            9 => {
+                let mut room = [MaybeUninit::uninit(); 8];
+                let read = poll_fn(|context| {
+                    pipe.poll_read_uninit(context, &mut room).map_ok(|bytes| <[u8; 8]>::try_from(&*bytes))
+                });
+                *found = read.await?.expect("all bytes");
+                found.len()
+            }
+            _ => {
+                let unread = pipe.begin_read().await?;
+                unread.read_at(found, 0);
+                unread.consume(8);
+                8
+            }
+        };
+        assert_eq!(len, 8);
+        Ok(())
+    };
+    drive(&reactor, pin!(read), SHOWS, way.is_multiple_of(2)).unwrap_or(Err(Error::TimedOut))?;
+    match way {
+        7 => pipe.abort(7),
+        _ => drop(pipe.into_inner()),
     }
     Ok(())
 }
@@ -249,11 +349,11 @@ pub(crate) fn check_file(handle: Handle, stream: u32, number: u64, at: usize, ma
             let read = match other {
                 Kind::Region => {
                     let region = handle.into_region().ok_or("a handle that is no region")?;
-                    read_region(region, way(1, 5), way(2, 5), &mut found)
+                    read_region(region, way(1, 6), way(2, 6), &mut found)
                 }
                 Kind::DataPipe => {
                     let pipe = handle.into_consumer().ok_or("a handle that is no end of a pipe")?;
-                    read_data_pipe(pipe, way(2, 6), &mut found)
+                    read_data_pipe(pipe, way(2, 11), &mut found)
                 }
                 _ => read_end(&handle.into_channel().ok_or("a handle that is no end")?, &mut found),
             };

@@ -31,6 +31,7 @@ use crate::trace::Trace;
 use crate::trail::{self, Call, NO_END};
 use crate::worker::{Process, excused};
 use calls::Calling;
+pub(crate) use tasks::drive;
 use waits::Registration;
 
 /// Nanoseconds by which a call may return after its deadline, not counting the time without a processor.
@@ -411,6 +412,7 @@ impl Walker {
             (Mood::Mixed, 84..85) => self.report_bad(),
             (Mood::Mixed, 85..86) => self.host_guest(),
             (Mood::Listening, 46..50) => self.await_request(),
+            (Mood::Mixed, 86..88) => self.await_room(),
             (Mood::Mixed, 56..60) | (Mood::Listening, 2..40) => self.wait(),
             (Mood::Mixed, 60..65) => self.take_from_door(),
             (Mood::Mixed, 65..67) | (Mood::Listening, 40..42) => self.receive_interrupted(),
@@ -441,10 +443,11 @@ impl Walker {
         self.book(held.end).put(Place::Closed);
         let about = About { call: Call::Close, end: held.end, number: 0 };
         let over = self.life.shortages_over();
-        let with_reason = self.random.one_in(3);
-        let close = || match Arc::into_inner(held.channel) {
-            Some(channel) if with_reason => channel.close_with(held.end),
-            channel => drop(channel),
+        let reason = self.random.below(4);
+        let close = || match (Arc::into_inner(held.channel), reason) {
+            (Some(channel), 0) => channel.close_with(held.end),
+            (Some(channel), 1) => channel.set_close_reason(held.end),
+            (channel, _) => drop(channel),
         };
         self.timed(about, Duration::ZERO, close, |()| String::new());
         self.note_closed(held.end, over);
@@ -526,6 +529,8 @@ impl Walker {
         let patience = Duration::from_millis(self.random.below(300));
         let connector = Connector::new().directory(&self.process.directory).options(options);
         let connector = if self.random.one_in(3) { connector.wait_for_listener() } else { connector };
+        let user = rustix::process::getuid().as_raw();
+        let connector = if self.random.one_in(2) { connector.server(user) } else { connector };
         let over = self.life.shortages_over();
         let about = About { call: Call::Connect, end, number: slot };
         let connect = || connector.connect(&format!("w{slot}"), patience).map_err(Error::from);

@@ -4,18 +4,22 @@
 //! Channels for calls have a class of their own: they carry no ends. Their ends travel in messages of every other
 //! channel until the holding thread makes a call end of the channel.
 
+use std::future::poll_fn;
+use std::pin::pin;
 use std::rc::Rc;
 use std::sync::atomic::Ordering::SeqCst;
 use std::time::{Duration, Instant};
 
 use strait::call::{CallEnd, CallError, CallOptions, PendingCall, Replier, Request};
+use strait::task::{AsyncCallEnd, Reactor};
 use strait::{Channel, Deadline, Error, Handle, Message, Outgoing, SendError};
 
+use super::tasks::drive;
 use super::{About, Held, Said, TOLD, WRITTEN_DOWN, Walker, bytes_of, parse, said, said_of_sending};
 use crate::content::check_file;
 use crate::judge;
 use crate::ledger::{Answer, Ask, CALLS, FOR_CALLS, Phase, Place, other};
-use crate::trail::Call;
+use crate::trail::{Call, NO_END};
 
 /// The bit that distinguishes the stream of replies from the stream of requests.
 pub(super) const REPLY: u32 = 1 << 31;
@@ -74,7 +78,8 @@ impl Walker {
         let most = 1 + self.random.index(CALLS);
         let calling = &mut self.calling[at];
         if let Some(channel) = calling.channel.take() {
-            calling.calls = Some(Rc::new(CallOptions::new().calls(most).over(channel)));
+            // No end makes more calls at a time than the number of requests that the other end permits.
+            calling.calls = Some(Rc::new(CallOptions::new().calls(most).requests(2 * CALLS).over(channel)));
         }
         match &calling.calls {
             Some(calls) => (calling.end, Rc::clone(calls)),
@@ -94,7 +99,8 @@ impl Walker {
         }
         match self.random.below(20) {
             0 => self.close_calls(at),
-            1..7 => self.call(at),
+            1..3 => self.use_calls_in_task(at),
+            3..7 => self.call(at),
             7..10 => self.begin_call(at),
             10..13 => self.settle_one(at),
             13..15 => self.answer_one(at),
@@ -212,6 +218,91 @@ impl Walker {
                 self.calling[at].pending.push((number, pending));
             }
             Err(error) => self.end_call(end, number, count, over, patience, Err(error)),
+        }
+    }
+
+    /// Puts an end for calls without open calls into a reactor, makes one call or takes one request in a task, and
+    /// takes the end out again.
+    fn use_calls_in_task(&mut self, at: usize) {
+        if !self.calling[at].pending.is_empty() || !self.calling[at].owed.is_empty() {
+            return self.settle_one(at);
+        }
+        let over = self.life.shortages_over();
+        let about = About { call: Call::NewReactor, end: NO_END, number: 0 };
+        let Ok(reactor) = self.timed(about, Duration::ZERO, Reactor::new, said) else { return };
+        let (end, calls) = self.call_end(at);
+        self.calling[at].calls = None;
+        let Some(calls) = Rc::into_inner(calls) else { self.wrong(end, "an end for calls is used elsewhere") };
+        let about = About { call: Call::EnterReactor, end, number: 0 };
+        let calls = match self.timed(about, Duration::ZERO, || AsyncCallEnd::new(calls, &reactor), said) {
+            Ok(calls) => calls,
+            // The end is closed.
+            Err(error) => {
+                self.calling.swap_remove(at);
+                self.note_closed(end, over);
+                if error != Error::PeerClosed && !self.passes(end, over, Duration::ZERO, error) {
+                    self.wrong(end, &format!("an end for calls that enters a reactor says {error:?}"));
+                }
+                return;
+            }
+        };
+        let _ = calls.get_ref().channel().is_readable();
+        match self.random.one_in(2) {
+            true => self.call_in_task(at, calls, &reactor),
+            false => self.serve_in_task(at, calls, &reactor),
+        }
+    }
+
+    /// Takes an end for calls out of its reactor.
+    fn leave(&mut self, at: usize, calls: AsyncCallEnd) {
+        let about = About { call: Call::LeaveReactor, end: self.calling[at].end, number: 0 };
+        let calls = self.timed(about, Duration::ZERO, || calls.into_inner(), |_| String::new());
+        self.calling[at].calls = Some(Rc::new(calls));
+    }
+
+    fn call_in_task(&mut self, at: usize, calls: AsyncCallEnd, reactor: &Reactor) {
+        let end = self.calling[at].end;
+        let Some((number, bytes, files)) = self.request(at) else { return self.leave(at, calls) };
+        let count = files.len();
+        let (patience, looks) = (self.patience_of_tasks(), self.random.one_in(2));
+        let book = self.book(end);
+        // A future that is dropped before the answer cancels the call, if the request was sent.
+        book.put_ask(number, Ask::MayEnd);
+        book.tried.store(number + 1, SeqCst);
+        let over = self.life.shortages_over();
+        self.awaits_answer(end, number);
+        let about = About { call: Call::TaskAsk, end, number };
+        let request = Outgoing::new(&bytes).handles(files);
+        let call = || drive(reactor, pin!(calls.call(request)), patience, looks);
+        let called = self.timed(about, patience, call, |called| match called {
+            Some(called) => said_of_calling(called),
+            None => "nothing".into(),
+        });
+        self.leave(at, calls);
+        match called {
+            Some(called) => self.end_call(end, number, count, over, patience, called),
+            None => self.walk.awaits_answer.store(0, SeqCst),
+        }
+    }
+
+    fn serve_in_task(&mut self, at: usize, calls: AsyncCallEnd, reactor: &Reactor) {
+        let end = self.calling[at].end;
+        let (patience, looks) = (self.patience_of_tasks(), self.random.one_in(2));
+        let polls = self.random.one_in(2);
+        let over = self.life.shortages_over();
+        self.walk.awaits_answer.store(0, SeqCst);
+        self.awaits(std::iter::once(end));
+        let about = About { call: Call::TaskServe, end, number: 0 };
+        let next = || match polls {
+            true => drive(reactor, pin!(poll_fn(|context| calls.poll_next_request(context))), patience, looks),
+            false => drive(reactor, pin!(calls.next_request()), patience, looks),
+        };
+        let next = self.timed(about, patience, next, |next| next.as_ref().map_or("nothing".into(), said));
+        self.leave(at, calls);
+        match next {
+            Some(Ok(request)) => self.take_request(end, request),
+            Some(Err(error)) => drop(self.take_error_of_calls(end, over, patience, error)),
+            None => {}
         }
     }
 

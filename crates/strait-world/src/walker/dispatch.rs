@@ -96,7 +96,7 @@ impl Walker {
             if let Some(at) = self.held.iter().position(|held| held.end == peer)
                 && self.random.one_in(2)
             {
-                self.send(at, Vec::new());
+                let _ = self.send(at, Vec::new());
             }
         }
     }

@@ -34,7 +34,7 @@ impl Walker {
         }
     }
 
-    /// Removes the names of dead listeners.
+    /// Removes the names of dead listeners, and lists the names of the living.
     fn prune(&mut self) {
         let over = self.life.shortages_over();
         let about = About { call: Call::Prune, end: NO_END, number: 0 };
@@ -44,6 +44,13 @@ impl Walker {
             && !excused(self.process, over, error)
         {
             self.process.wrong(None, &format!("removing the names of dead listeners: {error:?}"));
+        }
+        let over = self.life.shortages_over();
+        let names = || strait::meet::names(Some(directory)).map(drop).map_err(strait::Error::from);
+        if let Err(error) = self.timed(about, Duration::ZERO, names, said)
+            && !excused(self.process, over, error)
+        {
+            self.process.wrong(None, &format!("the names of listeners: {error:?}"));
         }
     }
 

@@ -6,7 +6,7 @@ use std::time::Duration;
 
 use strait::quota::Resource;
 use strait::view::InPlace;
-use strait::{Channel, Deadline, Error, Handle, Message};
+use strait::{Channel, Deadline, Error, Handle, Message, Peer};
 
 use super::waits::Registration;
 use super::{About, Held, Mood, Said, Walker, is_empty, parse, said};
@@ -17,9 +17,17 @@ use crate::trail::Call;
 use crate::worker::excused;
 
 /// The bytes and the handles of a message.
-type Parts = (Vec<u8>, Result<Vec<Handle>, Error>);
+pub(super) type Parts = (Vec<u8>, Result<Vec<Handle>, Error>);
+
+/// Asserts that the sender of a message, if known, is a process of this user.
+fn check_sender(sender: Option<Peer>) {
+    assert!(sender.is_none_or(|sender| sender.uid == rustix::process::getuid().as_raw()), "a sender of another user");
+}
 
 pub(super) fn in_parts(mut message: Message) -> Parts {
+    if message.bytes().len().is_multiple_of(7) {
+        check_sender(message.sender());
+    }
     let handles =
         if message.bytes().len().is_multiple_of(3) { one_by_one(&mut message) } else { message.take_handles() };
     (message.into_bytes(), handles)
@@ -54,10 +62,23 @@ fn peek_and_recv(channel: &Channel) -> Result<Parts, Error> {
     Ok(parts)
 }
 
-fn copied<K>(mut view: InPlace<'_, K>) -> Parts {
+pub(super) fn copied<K>(mut view: InPlace<'_, K>) -> Parts {
     let mut bytes = vec![0; view.len()];
     view.read_at(&mut bytes, 0);
+    if let Some(sealed) = view.sealed() {
+        assert_eq!(sealed, bytes, "the sealed bytes of a message");
+    }
+    check_sender(view.sender());
     (bytes, view.take_handles())
+}
+
+/// Receives a short message as a message, and a long one as a view.
+fn recv_message_or_view(channel: &Channel, deadline: Deadline) -> Result<Parts, Error> {
+    let mut message = Message::new();
+    let Some(mut view) = channel.recv_message_or_view(&mut message, deadline)? else { return Ok(in_parts(message)) };
+    let mut bytes = Vec::new();
+    view.append_to(&mut bytes, 0, view.len())?;
+    Ok((bytes, view.take_handles()))
 }
 
 /// Receives into a buffer of `size` bytes; if the message is larger, into a larger buffer.
@@ -72,6 +93,7 @@ fn recv_into(channel: &Channel, size: usize, deadline: Deadline) -> Result<Parts
     };
     buffer.truncate(received.len());
     let has_handles = received.has_handles();
+    check_sender(received.sender());
     let handles = received.take_handles();
     assert_eq!(has_handles, !handles.as_ref().is_ok_and(Vec::is_empty));
     Ok((buffer, handles))
@@ -112,7 +134,7 @@ impl Walker {
         let over = self.life.shortages_over();
         self.awaits(std::iter::once(end));
         let channel = Arc::clone(&self.held[at].channel);
-        let way = self.random.below(9);
+        let way = self.random.below(10);
         let mut messages = Vec::new();
         let about = |call| About { call, end, number: 0 };
         let received = match way {
@@ -140,12 +162,20 @@ impl Walker {
                 self.timed(about(Call::RecvBytes), patience, receive, said).map(|message| messages.push(message))
             }
             4 => {
-                let receive = || Arc::clone(&channel).recv_in_place_owned(deadline).map(copied);
+                let receive = || {
+                    let view = Arc::clone(&channel).recv_in_place_owned(deadline)?;
+                    assert!(Arc::ptr_eq(view.kept(), &channel));
+                    Ok(copied(view))
+                };
                 self.timed(about(Call::InPlace), patience, receive, said).map(|message| messages.push(message))
             }
             5 => {
                 let receive = || recv_message(&channel, deadline);
                 self.timed(about(Call::RecvMessage), patience, receive, said).map(|message| messages.push(message))
+            }
+            7 => {
+                let receive = || recv_message_or_view(&channel, deadline);
+                self.timed(about(Call::RecvOrView), patience, receive, said).map(|message| messages.push(message))
             }
             6 if patience.is_zero() => {
                 let receive = || peek_and_recv(&channel);

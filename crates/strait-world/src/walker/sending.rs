@@ -36,6 +36,7 @@ fn send_reserved(
     if keeps_channel(bytes) {
         return match Arc::clone(channel).reserve_owned(bytes.len(), deadline) {
             Ok(mut room) => {
+                assert!(Arc::ptr_eq(room.kept(), channel));
                 for (place, byte) in room.as_uninit_mut().iter_mut().zip(bytes) {
                     place.write(*byte);
                 }
@@ -64,6 +65,7 @@ fn send_sealed(
     if keeps_channel(bytes) {
         return match Arc::clone(channel).reserve_sealed_owned(bytes.len()) {
             Ok(mut room) => {
+                assert!(Arc::ptr_eq(room.kept(), channel));
                 room.bytes().copy_from_slice(bytes);
                 handles.into_iter().for_each(|handle| room.handle(handle));
                 room.commit_and_keep(deadline).map(|kept| assert_eq!(*kept, *bytes, "what the sender keeps"))
@@ -83,7 +85,9 @@ fn send_sealed(
 
 fn send_draft(channel: &Arc<Channel>, bytes: &[u8], handles: Vec<Handle>, deadline: Deadline) -> Result<(), SendError> {
     if keeps_channel(bytes) {
-        return fill_and_send(Arc::clone(channel).draft_owned(), bytes, handles, deadline);
+        let draft = Arc::clone(channel).draft_owned();
+        assert!(Arc::ptr_eq(draft.kept(), channel));
+        return fill_and_send(draft, bytes, handles, deadline);
     }
     fill_and_send(channel.draft(), bytes, handles, deadline)
 }
@@ -167,7 +171,9 @@ impl Walker {
         if let Some(at) = self.pick(|_| true) {
             match self.random.below(5) {
                 0 => self.send_row(at),
-                _ => self.send(at, Vec::new()),
+                _ => {
+                    let _ = self.send(at, Vec::new());
+                }
             }
         }
     }
@@ -182,7 +188,7 @@ impl Walker {
         let carrier = self.held.swap_remove(found[self.random.index(found.len())]);
         let riders = self.take_riders(self.class(&carrier));
         self.held.push(carrier);
-        self.send(self.held.len() - 1, riders);
+        let _ = self.send(self.held.len() - 1, riders);
     }
 
     /// Returns whether an end may be sent over a channel of class `class`.
@@ -241,8 +247,8 @@ impl Walker {
         (0..count).take_while(may_have).map_while(|at| file(stream, number, at)).collect()
     }
 
-    /// Sends the next message of an end, with the ends `riders`, by a random call.
-    pub(super) fn send(&mut self, at: usize, riders: Vec<Held>) {
+    /// Sends the next message of an end, with the ends `riders`, by a random call. Returns the error of a failed send.
+    pub(super) fn send(&mut self, at: usize, riders: Vec<Held>) -> Option<Error> {
         let stream = self.held[at].end;
         let book = self.book(stream);
         let number = book.accepted.load(SeqCst);
@@ -276,7 +282,10 @@ impl Walker {
         };
         let sent = self.timed(about, patience, send, said_of_sending);
         match sent {
-            Ok(()) => book.accepted.store(number + 1, SeqCst),
+            Ok(()) => {
+                book.accepted.store(number + 1, SeqCst);
+                None
+            }
             Err(SendError { error, handles }) => {
                 if handles.len() != count {
                     self.wrong(stream, &format!("{} of {count} handles came back with {error:?}", handles.len()));
@@ -284,6 +293,7 @@ impl Walker {
                 self.take_back(stream, number, &names, handles);
                 book.tried.store(number, SeqCst);
                 self.take_error(stream, over, patience, error);
+                Some(error)
             }
         }
     }

@@ -1,7 +1,7 @@
 //! Tasks: a thread puts an end into a reactor, drives one future, and takes the end out again. Tasks send and receive
 //! ends, and an end used by a task moves on to another process.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
 use std::pin::{Pin, pin};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering::SeqCst};
@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strait::task::{AsyncChannel, Reactor};
-use strait::{Channel, Error, Message, Outgoing, SendError};
+use strait::{Channel, Deadline, Error, Handle, Message, Outgoing, SendError};
 
-use super::receiving::in_parts;
+use super::receiving::{Parts, copied, in_parts};
 use super::waits::Registration;
 use super::{About, Walker, bytes_of, is_empty, said};
 use crate::ledger::Place;
@@ -35,8 +35,13 @@ impl Wake for Flag {
 }
 
 /// Drives a future for up to `patience`, and polls it only after a wake-up. `None` if the future is not ready by
-/// then.
-fn drive<T>(reactor: &Reactor, mut future: Pin<&mut impl Future<Output = T>>, patience: Duration) -> Option<T> {
+/// then. If `looks`, drives the reactor as a driver does that polls before it sleeps.
+pub(crate) fn drive<T>(
+    reactor: &Reactor,
+    mut future: Pin<&mut (impl Future<Output = T> + ?Sized)>,
+    patience: Duration,
+    looks: bool,
+) -> Option<T> {
     let (begin, flag) = (Instant::now(), Arc::new(Flag(AtomicBool::new(true))));
     let waker = Waker::from(flag.clone());
     loop {
@@ -46,7 +51,11 @@ fn drive<T>(reactor: &Reactor, mut future: Pin<&mut impl Future<Output = T>>, pa
             return Some(done);
         }
         // After an error of a shortage or of the channel, the future is polled once more.
-        match reactor.turn() {
+        let turned = match looks {
+            true => reactor.look().and_then(|count| if count == 0 { reactor.rest() } else { Ok(count) }),
+            false => reactor.turn(),
+        };
+        match turned {
             Ok(0) if !flag.0.load(SeqCst) => {}
             Ok(_) => continue,
             Err(_) => flag.0.store(true, SeqCst),
@@ -55,6 +64,79 @@ fn drive<T>(reactor: &Reactor, mut future: Pin<&mut impl Future<Output = T>>, pa
         let timeout = Timespec { tv_sec: left.as_secs().cast_signed(), tv_nsec: left.subsec_nanos().into() };
         let _ = poll(&mut [PollFd::new(reactor, PollFlags::IN)], Some(&timeout));
     }
+}
+
+/// A future of a task, which borrows.
+type Task<'a, T> = Pin<&'a mut dyn Future<Output = T>>;
+
+/// Receives by one of seven calls, and drives the call with `drive`. Returns the result, and the channel.
+fn receive_by(
+    way: u64,
+    channel: AsyncChannel,
+    drive: impl Fn(Task<'_, Result<Parts, Error>>) -> Option<Result<Parts, Error>>,
+) -> (Option<Result<Parts, Error>>, AsyncChannel) {
+    let in_place = |channel: &Channel| channel.recv_in_place(Deadline::NOW).map(copied);
+    let try_recv = |channel: &Channel| channel.try_recv().map(in_parts);
+    let received = match way {
+        0 => drive(pin!(poll_fn(|context| channel.poll_recv(context).map_ok(in_parts)))),
+        1 => drive(pin!(channel.recv_with(in_place))),
+        2 => drive(pin!(poll_fn(|context| channel.poll_recv_with(context, try_recv)))),
+        3 => drive(pin!(async {
+            let mut message = Message::new();
+            channel.recv_message(&mut message).await.map(|()| in_parts(message))
+        })),
+        4 | 5 => {
+            let (sender, mut receiver) = channel.split();
+            let received = drive(pin!(async {
+                let mut message = Message::new();
+                match way {
+                    4 => receiver.recv_message(&mut message).await?,
+                    _ => message = receiver.recv().await?,
+                }
+                Ok(in_parts(message))
+            }));
+            return (received, sender.join(receiver).expect("two halves of a channel"));
+        }
+        _ => drive(pin!(async { channel.recv().await.map(in_parts) })),
+    };
+    (received, channel)
+}
+
+/// Sends by one of six calls, and drives the call with `drive`. Returns the result, and the channel.
+fn send_by(
+    way: u64,
+    channel: AsyncChannel,
+    bytes: &[u8],
+    handles: Vec<Handle>,
+    drive: impl Fn(Task<'_, Result<(), SendError>>) -> Option<Result<(), SendError>>,
+) -> (Option<Result<(), SendError>>, AsyncChannel) {
+    let has_handles = !handles.is_empty();
+    let without_handles = |error| SendError { error, handles: Vec::new() };
+    let reserve = |channel: &Channel| {
+        let mut room = channel.reserve(bytes.len(), Deadline::NOW)?;
+        room.write_at(bytes, 0);
+        room.commit().map_err(Error::from)
+    };
+    let sent = match way {
+        // If there is no room for handles, the commit of a reservation does not wait.
+        0 if !has_handles => drive(pin!(async { channel.send_with(reserve).await.map_err(without_handles) })),
+        1 if !has_handles => {
+            let send = poll_fn(|context| channel.poll_send_with(context, reserve).map_err(without_handles));
+            drive(pin!(send))
+        }
+        2 => {
+            let (mut sender, receiver) = channel.split();
+            let sent = drive(pin!(sender.send(Outgoing::new(bytes).handles(handles))));
+            return (sent, sender.join(receiver).expect("two halves of a channel"));
+        }
+        3 => drive(pin!(async {
+            let mut message = Message::from_parts(bytes.to_vec(), handles);
+            let sent = channel.forward(&mut message).await;
+            sent.map_err(|error| SendError { error, handles: message.take_handles().unwrap_or_default() })
+        })),
+        _ => drive(pin!(channel.send(Outgoing::new(bytes).handles(handles)))),
+    };
+    (sent, channel)
 }
 
 impl Walker {
@@ -74,10 +156,11 @@ impl Walker {
             self.wrong(end, "an end that a task is to use is still in use")
         };
         let Some(channel) = self.enter(end, channel, &reactor) else { return };
-        match self.random.one_in(3) {
-            true => self.send_in_task(end, &channel, &reactor),
-            false => self.receive_in_task(end, &channel, &reactor),
-        }
+        let channel = match self.random.one_in(3) {
+            true => self.send_in_task(end, channel, &reactor),
+            false => self.receive_in_task(end, channel, &reactor),
+        };
+        let _ = (channel.get_ref().is_readable(), channel.reactor().has_more());
         let about = About { call: Call::LeaveReactor, end, number: 0 };
         let channel = self.timed(about, Duration::ZERO, || channel.into_inner(), |_| String::new());
         drop(reactor);
@@ -93,7 +176,7 @@ impl Walker {
         let Some(rider) = self.held.pop() else { return };
         let class = if self.may_ride(&rider, 0) { self.class(&rider) } else { 0 };
         match self.pick(|held| self.process.ledger.end(held.end).class.load(SeqCst) < class) {
-            Some(carrier) => self.send(carrier, vec![rider]),
+            Some(carrier) => drop(self.send(carrier, vec![rider])),
             None => self.held.push(rider),
         }
     }
@@ -116,20 +199,20 @@ impl Walker {
         }
     }
 
-    fn receive_in_task(&mut self, end: u32, channel: &AsyncChannel, reactor: &Reactor) {
+    /// Receives once in a task, by a random call. Returns the channel.
+    fn receive_in_task(&mut self, end: u32, channel: AsyncChannel, reactor: &Reactor) -> AsyncChannel {
         // A waiting message must be received at once, or the controller reports a mistake.
         let is_there = self.process.ledger.has_message(end);
         let patience = if is_there { ENOUGH } else { self.patience_of_tasks() };
         let over = self.life.shortages_over();
         self.awaits(std::iter::once(end));
         let about = About { call: Call::TaskRecv, end, number: 0 };
-        let receive = || drive(reactor, pin!(channel.recv()), patience);
-        let outcome = |done: &Option<Result<Message, Error>>| done.as_ref().map_or("nothing".into(), said);
-        match self.timed(about, patience, receive, outcome) {
-            Some(Ok(message)) => {
-                let (bytes, handles) = in_parts(message);
-                self.take(end, &bytes, handles);
-            }
+        let (way, looks) = (self.random.below(7), self.random.one_in(2));
+        let receive = || receive_by(way, channel, |receive| drive(reactor, receive, patience, looks));
+        let outcome = |(done, _): &(Option<Result<Parts, Error>>, _)| done.as_ref().map_or("nothing".into(), said);
+        let (received, channel) = self.timed(about, patience, receive, outcome);
+        match received {
+            Some(Ok((bytes, handles))) => self.take(end, &bytes, handles),
             // The next call, after the end has left the reactor, says so too.
             Some(Err(Error::PeerClosed)) | None => {}
             Some(Err(error)) => {
@@ -138,9 +221,11 @@ impl Walker {
                 }
             }
         }
+        channel
     }
 
-    fn send_in_task(&mut self, end: u32, channel: &AsyncChannel, reactor: &Reactor) {
+    /// Sends a message in a task, by a random call. Returns the channel.
+    fn send_in_task(&mut self, end: u32, channel: AsyncChannel, reactor: &Reactor) -> AsyncChannel {
         let patience = self.patience_of_tasks();
         let book = self.book(end);
         let number = book.accepted.load(SeqCst);
@@ -163,14 +248,19 @@ impl Walker {
         book.tried.store(number + 1, SeqCst);
         let over = self.life.shortages_over();
         let about = About { call: Call::TaskSend, end, number };
-        let send = || drive(reactor, pin!(channel.send(Outgoing::new(&bytes).handles(handles))), patience);
-        let outcome = |done: &Option<Result<(), SendError>>| match done {
+        let (way, looks) = (self.random.below(6), self.random.one_in(2));
+        let send = || send_by(way, channel, &bytes, handles, |send| drive(reactor, send, patience, looks));
+        let outcome = |(done, _): &(Option<Result<(), SendError>>, _)| match done {
             None => "nothing".into(),
             Some(Ok(())) => "Ok".into(),
             Some(Err(SendError { error, .. })) => format!("{error:?}"),
         };
-        match self.timed(about, patience, send, outcome) {
-            Some(Ok(())) => return book.accepted.store(number + 1, SeqCst),
+        let (sent, channel) = self.timed(about, patience, send, outcome);
+        match sent {
+            Some(Ok(())) => {
+                book.accepted.store(number + 1, SeqCst);
+                return channel;
+            }
             Some(Err(SendError { error, handles })) => {
                 if handles.len() != count {
                     self.wrong(end, &format!("{} of {count} handles came back with {error:?}", handles.len()));
@@ -182,9 +272,10 @@ impl Walker {
             None => names.iter().for_each(|name| self.note_closed(*name, over)),
         }
         book.tried.store(number, SeqCst);
+        channel
     }
 
-    fn patience_of_tasks(&mut self) -> Duration {
+    pub(super) fn patience_of_tasks(&mut self) -> Duration {
         match self.random.below(6) {
             0 => ENOUGH,
             1 | 2 => Duration::from_millis(self.random.below(60)),

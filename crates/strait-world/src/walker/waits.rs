@@ -21,6 +21,8 @@ pub(super) enum Registration {
     OneShot {
         armed: bool,
     },
+    /// The set reports the end once, when there is room to send.
+    Room,
 }
 
 impl Registration {
@@ -60,7 +62,9 @@ impl Walker {
     /// Rearms some of the members reported by the set.
     pub(super) fn rearm_some(&mut self, set: &WaitSet) {
         for at in 0..self.held.len() {
-            if self.held[at].registration != (Registration::OneShot { armed: false }) || self.random.one_in(2) {
+            let may_be =
+                matches!(self.held[at].registration, Registration::OneShot { armed: false } | Registration::Room);
+            if !may_be || self.random.one_in(2) {
                 continue;
             }
             let (end, channel) = (self.held[at].end, Arc::clone(&self.held[at].channel));
@@ -80,7 +84,9 @@ impl Walker {
     pub(super) fn note_event(&mut self, at: usize) {
         let held = &mut self.held[at];
         let end = held.end;
-        if let Registration::OneShot { armed } = &mut held.registration
+        if held.registration == Registration::Room {
+            held.registration = Registration::OneShot { armed: false };
+        } else if let Registration::OneShot { armed } = &mut held.registration
             && !std::mem::replace(armed, false)
         {
             self.wrong(end, "a set reports an end that is not armed");
@@ -112,7 +118,13 @@ impl Walker {
         let handler = move |_: Sprung| {
             counted.fetch_add(1, SeqCst);
         };
-        let arm = || traps.arm(&channel, Conditions::new().messages(1).peer_closed(), handler);
+        // Only the first trap must spring for a message that is there.
+        let (conditions, awaits) = match (self.random.below(4), channel.status()) {
+            (0, Ok(status)) => (Conditions::new().arrived(status.arrived + 1), false),
+            (1, _) => (Conditions::new().room().messages(3), false),
+            _ => (Conditions::new().messages(1), true),
+        };
+        let arm = || traps.arm(&channel, conditions.peer_closed(), handler);
         let about = About { call: Call::Arm, end, number: 0 };
         let armed = self.timed(about, Duration::ZERO, arm, |armed| match armed {
             Ok(_) => "Ok".into(),
@@ -120,7 +132,7 @@ impl Walker {
         });
         match armed {
             Ok(trap) => {
-                self.dispatch(&traps, end);
+                self.dispatch(&traps, end, awaits);
                 let (sprung, cancelled) = (calls.load(SeqCst), traps.cancel(trap));
                 if sprung + u32::from(cancelled) != 1 {
                     self.wrong(end, &format!("a trap sprang {sprung} times, and was cancelled: {cancelled}"));
@@ -138,11 +150,12 @@ impl Walker {
         self.receive(at, Duration::ZERO);
     }
 
-    fn dispatch(&mut self, traps: &Traps, end: u32) {
+    /// Waits for a trap; `awaits` says whether the trap must spring if there is a message for `end`.
+    fn dispatch(&mut self, traps: &Traps, end: u32, awaits: bool) {
         let patience = self.patience();
         let deadline = if patience.is_zero() { Deadline::NOW } else { patience.into() };
         let over = self.life.shortages_over();
-        self.awaits(std::iter::once(end));
+        self.awaits(std::iter::once(end).filter(|_| awaits));
         let about = About { call: Call::Dispatch, end, number: 0 };
         let called = self.timed(about, patience, || traps.dispatch(deadline), |called| format!("{called:?}"));
         if let Err(error) = called
