@@ -1,6 +1,8 @@
 //! The plan of a round. Each process of a round draws the same plan from the seed.
 
-use strait::Options;
+use std::time::Duration;
+
+use strait::{Options, Wait};
 
 use crate::world::choices::Choices;
 
@@ -30,7 +32,12 @@ pub struct Plan {
     /// Otherwise its handshakes have credentials only if the victim asks for them first. Without credentials, the
     /// kernel does not tell the victim which process the attacker is.
     pub is_named: bool,
+    /// The number of a set of options of the victim's channels, below [`SIZES`].
+    pub sizes: usize,
 }
+
+/// The number of sets of options.
+const SIZES: usize = 4;
 
 /// Every round whose number is a multiple of this number has an attacker that only uses a processor.
 const BURNS_EVERY: u64 = 4;
@@ -50,11 +57,18 @@ impl Plan {
             burns: round.is_multiple_of(BURNS_EVERY),
             killed: choices.one_in(2),
             is_named: !choices.one_in(4),
+            sizes: choices.below(SIZES),
         }
     }
 
     /// Returns the options of the victim's channels.
     pub fn options(&self) -> Options {
-        Options::new().max_message(1 << 20).accept_descriptors(self.accepts)
+        let options = Options::new().max_message(1 << 20).accept_descriptors(self.accepts);
+        match self.sizes {
+            0 => options,
+            1 => options.ring(1 << 12).ring_max(1 << 16).inline_max(1000).spin(Duration::from_micros(20)),
+            2 => options.queue_bytes(1 << 20).queue_messages(100).queue_handles(32).max_handles(16).wait(Wait::Block),
+            _ => options.peer_memory(16 << 20).pool(0).wait(Wait::Adaptive),
+        }
     }
 }

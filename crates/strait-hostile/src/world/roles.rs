@@ -8,7 +8,7 @@ use std::time::Duration;
 
 use rustix::process::{Resource as Limited, Rlimit, getrlimit, setrlimit};
 use strait::wait::{Interest, Mode, WaitSet};
-use strait::{Channel, Deadline, Listener, Outgoing};
+use strait::{Channel, Deadline, Listener, Outgoing, Peer};
 
 use crate::world::attacker::{Attacker, Means};
 use crate::world::choices::Choices;
@@ -130,8 +130,10 @@ fn play_victim(arguments: &Arguments, ledger: Arc<Ledger>, mut sockets: Vec<Owne
     // The kernel makes the descriptor table as large as the table may become, while this process has one thread.
     let _ = rustix::io::fcntl_dupfd_cloexec(&sockets[0], i32::try_from(plan.descriptors).expect("few") - 1);
     let honest = Channel::over(sockets.remove(0)).expect("a channel to the bystander");
-    let listener = Listener::builder().directory(&arguments.folder).options(plan.options()).bind("victim");
-    let listener = listener.expect("a listener");
+    let of_this_user = |peer: &Peer| peer.uid == rustix::process::getuid().as_raw();
+    let builder = Listener::builder().policy(of_this_user).on_refused(|refused| drop(format!("{refused:?}")));
+    let builder = builder.directory(&arguments.folder).options(plan.options()).mode(0o600);
+    let listener = builder.bind("victim").expect("a listener");
     let setting = Setting { options: plan.options(), within: false, ledger: Some(ledger.clone()) };
     let victim = Victim::new(setting, Some(listener)).expect("a victim");
     let (parked, over) = (AtomicU64::new(0), AtomicBool::new(false));

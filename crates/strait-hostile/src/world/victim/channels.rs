@@ -37,7 +37,7 @@ impl Value for Other {
 impl Driver<'_> {
     pub(super) fn act_on_channels(&mut self) {
         let Some(channel) = self.channel() else { return };
-        match self.choices.below(26) {
+        match self.choices.below(32) {
             0..=3 => self.receive(&channel),
             4 => self.receive_into(&channel),
             5 => self.receive_in_place(&channel),
@@ -59,7 +59,17 @@ impl Driver<'_> {
                 let rehomed = self.call("rehome", allowed, || channel.rehome(deadline));
                 self.note("rehome", rehomed);
             }
+            25 => self.receive_message_or_view(&channel),
+            26 => self.receive_owned(channel),
+            27 => self.reserve_owned(channel),
+            28 => self.draft_owned(channel),
+            29 => self.use_halves(),
+            30 => self.close_for_a_reason(),
             _ if self.choices.one_in(8) => drop(channel.report_bad("nothing")),
+            _ if self.choices.one_in(40) => {
+                let ended = self.call("disconnect", Duration::ZERO, || channel.disconnect());
+                self.note("disconnect", ended);
+            }
             _ => self.new_pair(),
         }
     }
@@ -110,9 +120,12 @@ impl Driver<'_> {
         let received = self.call("recv_into", allowed, || channel.recv_into(&mut buffer, deadline));
         let Some(mut received) = self.note("recv_into", received) else { return };
         self.note_work(received.len());
-        let _ = (received.is_empty(), received.has_handles());
+        let _ = (received.is_empty(), received.has_handles(), received.sender());
         if self.choices.one_in(8) {
             let _ = received.report_bad("nothing");
+        }
+        if let Ok(Some(handle)) = self.call("take_handle", Duration::ZERO, || received.take_handle(0)) {
+            self.keep_handles(vec![handle]);
         }
         if let Ok(handles) = self.call("take_handles", Duration::ZERO, || received.take_handles()) {
             self.keep_handles(handles);
@@ -126,6 +139,9 @@ impl Driver<'_> {
         let Some(mut view) = self.note("recv_in_place", received) else { return };
         let work = self.look_at(&mut view);
         self.note_work(work);
+        if self.choices.one_in(8) {
+            let _ = view.report_bad("nothing");
+        }
         if self.choices.one_in(3) {
             let to = self.channel();
             let (deadline, allowed) = self.deadline();
@@ -141,7 +157,45 @@ impl Driver<'_> {
         }
     }
 
-    fn look_at(&self, view: &mut InPlace<'_>) -> usize {
+    /// Receives a short message, or a view of a long one.
+    fn receive_message_or_view(&mut self, channel: &Channel) {
+        let (deadline, allowed) = self.deadline();
+        let mut message = self.take(|pool| &mut pool.messages).unwrap_or_default();
+        let receive = || channel.recv_message_or_view(&mut message, deadline);
+        let received = self.call("recv_message_or_view", allowed, receive);
+        match self.note("recv_message_or_view", received) {
+            Some(Some(mut view)) => {
+                let work = self.look_at(&mut view);
+                self.note_work(work);
+                let mut bytes = b"before".to_vec();
+                let len = view.len().min(100_000);
+                let appended = self.call("append_to", Duration::ZERO, || view.append_to(&mut bytes, 0, len));
+                if self.note("append_to", appended).is_some() && bytes.len() != len + 6 {
+                    self.find(&format!("append_to appended {} bytes of {len}", bytes.len() - 6));
+                }
+                let handles = self.call("take_handles", Duration::ZERO, || view.take_handles());
+                self.call("drop a view", Duration::ZERO, || drop(view));
+                self.keep_handles(handles.unwrap_or_default());
+            }
+            Some(None) => self.received(message),
+            None => {}
+        }
+    }
+
+    /// Receives by a view that keeps the channel.
+    fn receive_owned(&mut self, channel: Arc<Channel>) {
+        let (deadline, allowed) = self.deadline();
+        let received = self.call("recv_in_place_owned", allowed, || channel.recv_in_place_owned(deadline));
+        let Some(mut view) = self.note("recv_in_place_owned", received) else { return };
+        let work = self.look_at(&mut view);
+        self.note_work(work);
+        let _ = view.kept().is_readable();
+        let handles = self.call("take_handles", Duration::ZERO, || view.take_handles());
+        self.call("drop an owned view", Duration::ZERO, || drop(view));
+        self.keep_handles(handles.unwrap_or_default());
+    }
+
+    fn look_at<K>(&self, view: &mut InPlace<'_, K>) -> usize {
         let len = view.len();
         let mut bytes = vec![0; len.min(1 << 20)];
         self.call("read_at", Duration::ZERO, || view.read_at(&mut bytes, 0));
@@ -151,7 +205,7 @@ impl Driver<'_> {
                 self.find("sealed bytes changed");
             }
         }
-        let _ = (view.is_empty(), view.as_ptr());
+        let _ = (view.is_empty(), view.as_ptr(), view.sender());
         len
     }
 
@@ -263,6 +317,104 @@ impl Driver<'_> {
         }
     }
 
+    /// Reserves room that keeps the channel, ordinary or sealed, and sends what is there.
+    fn reserve_owned(&mut self, channel: Arc<Channel>) {
+        let bytes = self.bytes();
+        let (deadline, allowed) = self.deadline();
+        if self.choices.one_in(2) {
+            let reserved = self.call("reserve_owned", allowed, || channel.reserve_owned(bytes.len(), deadline));
+            let Some(mut room) = self.note("reserve_owned", reserved) else { return };
+            let sent = self.call("commit of owned room", Duration::ZERO, || {
+                room.write_at(&bytes, 0);
+                let _ = room.kept().is_writable();
+                room.commit()
+            });
+            return self.note_sent("commit of owned room", sent);
+        }
+        let reserve = || channel.reserve_sealed_owned(bytes.len());
+        let reserved = self.call("reserve_sealed_owned", Duration::ZERO, reserve);
+        let Some(mut room) = self.note("reserve_sealed_owned", reserved) else { return };
+        let _ = room.kept().is_writable();
+        room.bytes().copy_from_slice(&bytes);
+        let kept = self.call("commit_and_keep", allowed, || room.commit_and_keep(deadline));
+        if let Ok(kept) = &kept
+            && **kept != *bytes
+        {
+            self.find("the sender's copy of sealed bytes changed");
+        }
+        self.note_sent("commit_and_keep", kept);
+    }
+
+    fn draft_owned(&mut self, channel: Arc<Channel>) {
+        let bytes = self.bytes();
+        let (deadline, allowed) = self.deadline();
+        let mut draft = channel.draft_owned();
+        let sent = self.call("an owned draft", allowed, || {
+            let _ = draft.kept().is_writable();
+            match draft.append(&bytes) {
+                Ok(()) => draft.send(deadline),
+                Err(error) => Err(SendError { error, handles: Vec::new() }),
+            }
+        });
+        self.note_sent("an owned draft", sent);
+    }
+
+    /// Splits a channel, sends and receives by the halves, and joins them.
+    fn use_halves(&mut self) {
+        let Some(channel) = self.lone_channel() else { return };
+        let (mut sender, mut receiver) = self.call("split", Duration::ZERO, || channel.split());
+        let (deadline, allowed) = self.deadline();
+        let sent = match self.choices.below(4) {
+            0 => self.call("Sender::try_send", Duration::ZERO, || sender.try_send(b"by a half")),
+            1 => self.call("Sender::send_by", allowed, || sender.send_by(b"by a half", deadline)),
+            2 => {
+                let row = (0..3).map(|_| Outgoing::new(b"by a half"));
+                let sent = self.call("Sender::send_many", allowed, || sender.send_many(row, deadline));
+                sent.map(drop).map_err(|failed| failed.failed)
+            }
+            _ => self.call("Sender::reserve", allowed, || match sender.reserve(9, deadline) {
+                Ok(mut room) => {
+                    room.write_at(b"by a half", 0);
+                    room.commit()
+                }
+                Err(error) => Err(SendError { error, handles: Vec::new() }),
+            }),
+        };
+        self.note_sent("a sending half", sent);
+        let (deadline, allowed) = self.deadline();
+        let mut message = Message::new();
+        let received = match self.choices.below(3) {
+            0 => self.call("Receiver::try_recv", Duration::ZERO, || receiver.try_recv()),
+            1 => self.call("Receiver::recv_by", allowed, || receiver.recv_by(deadline)),
+            _ => self
+                .call("Receiver::recv_message", allowed, || receiver.recv_message(&mut message, deadline))
+                .map(|()| message),
+        };
+        if let Some(message) = self.note("a receiving half", received) {
+            self.received(message);
+        }
+        let _ = (receiver.close_reason(), sender.interrupter(), receiver.interrupter());
+        match self.call("join", Duration::ZERO, || sender.join(receiver)) {
+            Ok(channel) => self.keep(|pool| &mut pool.channels, Arc::new(channel)),
+            Err(_) => self.find("two halves of a channel cannot be joined"),
+        }
+    }
+
+    /// Closes a channel with a reason for the peer.
+    fn close_for_a_reason(&mut self) {
+        let Some(channel) = self.lone_channel() else { return };
+        let _ = channel.close_reason();
+        let at_once = self.choices.one_in(2);
+        self.call("close_with", Duration::ZERO, || {
+            if at_once {
+                channel.close_with(3);
+            } else {
+                channel.set_close_reason(4);
+                drop(channel);
+            }
+        });
+    }
+
     fn send_value(&mut self, channel: &Channel) {
         let bytes = self.bytes();
         let (deadline, allowed) = self.deadline();
@@ -270,8 +422,16 @@ impl Driver<'_> {
             let sent = self.call("send_value", allowed, || channel.send_value(Bytes(bytes), deadline));
             return drop(sent);
         }
-        let mut message = Message::from_value(Bytes(bytes));
-        let _ = (message.is_value::<Bytes>(), message.take_value::<Other>().is_none());
+        let mut message = match self.choices.below(3) {
+            0 => Message::from_value(Bytes(bytes)),
+            1 => Message::from_parts(bytes, Vec::new()),
+            _ => {
+                let mut message = Message::new();
+                message.set_parts(bytes, Vec::new());
+                message
+            }
+        };
+        let _ = (message.is_value::<Bytes>(), message.take_value::<Other>().is_none(), message.has_only_bytes());
         let sent = self.call("forward of a value", allowed, || channel.forward(&mut message, deadline));
         self.note("forward of a value", sent);
     }
@@ -281,11 +441,20 @@ impl Driver<'_> {
         let (deadline, allowed) = self.deadline();
         let sent = self.call("forward", allowed, || channel.forward(&mut message, deadline));
         self.note("forward", sent);
-        let _ = (message.handles().len(), message.bytes().len());
+        let _ = (message.handles().len(), message.bytes().len(), message.sender());
         if self.choices.one_in(8) {
             let _ = message.report_bad("nothing");
         }
-        self.call("drop a message", Duration::ZERO, || drop(message.into_bytes()));
+        if let Ok(Some(handle)) = self.call("take_handle", Duration::ZERO, || message.take_handle(0)) {
+            self.keep_handles(vec![handle]);
+        }
+        let clears = self.choices.one_in(2);
+        self.call("drop a message", Duration::ZERO, || {
+            if clears {
+                message.clear();
+            }
+            drop(message.into_bytes());
+        });
     }
 
     /// Returns a random handle, new or from the pool; `None` if the choice is not possible.
@@ -371,6 +540,12 @@ impl Driver<'_> {
             let _ = (usage.idle_wake_ups(), usage.pauses(), usage.processes(), usage.uid());
         }
         drop(self.call("peer_pidfd", Duration::ZERO, || channel.peer_pidfd()));
+        let limits = strait::quota::limits();
+        let _ = (limits, strait::quota::pool_held());
+        self.call("trim", Duration::ZERO, || {
+            strait::quota::set_pool_limit(strait::quota::pool_limit());
+            strait::quota::trim()
+        });
         let status = self.call("status", Duration::ZERO, || channel.status());
         let _ = status.map(|status| status.all_read());
     }

@@ -1,5 +1,5 @@
-//! The victim: a process that uses every public call of the library, on its own objects and on objects from the
-//! attacker.
+//! The victim: a process that calls every public operation of the library, on its own objects and on objects from the
+//! attacker. `tests/operations.rs` checks that, and has the exceptions with their reasons.
 //!
 //! A victim has any number of drivers, each in its own thread and with its own choices. All drivers share the objects
 //! in the `Pool`.

@@ -1,6 +1,7 @@
 //! The victim's use of wait sets, traps, dispatchers, calls, tasks and listeners.
 
-use std::future::Future;
+use std::future::{Future, poll_fn};
+use std::mem::MaybeUninit;
 use std::os::fd::AsFd;
 use std::pin::pin;
 use std::sync::Arc;
@@ -10,8 +11,8 @@ use std::time::Duration;
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use strait::call::{CallEnd, CallError, CallOptions};
 use strait::task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, Reactor};
-use strait::wait::{Conditions, Dispatched, Dispatcher, Interest, Mode, Sprung, Traps, WaitSet};
-use strait::{Deadline, Error, SendError};
+use strait::wait::{Conditions, Dispatched, Dispatcher, Fd, Interest, Mode, Sprung, Traps, WaitSet};
+use strait::{Deadline, Error, Outgoing, SendError};
 
 use super::Driver;
 
@@ -30,7 +31,7 @@ impl Driver<'_> {
         let producer = self.one_of(|pool| &pool.producers);
         let interest = self.choices.pick(&[Interest::Readable, Interest::Writable, Interest::Both]);
         let mode = self.choices.pick(&[Mode::Level, Mode::OneShot]);
-        let done = match (self.choices.below(9), channel, consumer, producer) {
+        let done = match (self.choices.below(12), channel, consumer, producer) {
             (0 | 1, Some(channel), _, _) => {
                 self.call("WaitSet::add", Duration::ZERO, || set.add(&channel, 1, interest, mode))
             }
@@ -46,6 +47,12 @@ impl Driver<'_> {
                 self.call("WaitSet::add a pipe", Duration::ZERO, || set.add(&*producer, 3, Interest::Both, mode))
             }
             (6, _, Some(consumer), _) => self.call("WaitSet::remove a pipe", Duration::ZERO, || set.remove(&*consumer)),
+            (7, Some(channel), _, _) => self.call("WaitSet::await_room", Duration::ZERO, || {
+                // The failed send tells the set which room to wait for.
+                let _ = channel.try_send(&[0; 60 << 10]);
+                set.await_room(&channel, 1)
+            }),
+            (8, _, _, _) => self.watch_a_pipe(&set, mode),
             _ => {
                 let (deadline, allowed) = self.deadline();
                 self.wait_on(&set, deadline, allowed)
@@ -66,6 +73,20 @@ impl Driver<'_> {
         found.map(drop)
     }
 
+    /// Adds the reading end of a kernel's pipe to a set, and removes it by dropping it.
+    fn watch_a_pipe(&mut self, set: &WaitSet, mode: Mode) -> Result<(), Error> {
+        let Ok((reader, mut writer)) = std::io::pipe() else { return Ok(()) };
+        let member = match self.choices.one_in(2) {
+            true => Fd::duplicate(&reader)?,
+            false => Fd::new(reader)?,
+        };
+        self.call("WaitSet::add a descriptor", Duration::ZERO, || set.add(&member, 4, Interest::Readable, mode))?;
+        let _ = std::io::Write::write(&mut writer, b"x");
+        let done = self.wait_on(set, Deadline::NOW, Duration::ZERO);
+        self.call("drop of a descriptor in a set", Duration::ZERO, || drop(member));
+        done
+    }
+
     pub(super) fn act_on_traps(&mut self) {
         if self.choices.one_in(8)
             && let Some(traps) = self.note("Traps::new", Traps::new())
@@ -76,6 +97,7 @@ impl Driver<'_> {
         let conditions = match self.choices.below(5) {
             0 => Conditions::new().messages(1 + self.choices.below(20) as u64),
             1 => Conditions::new().bytes(self.choices.below(5000) as u64),
+            2 if self.choices.one_in(2) => Conditions::new().arrived(5),
             2 => Conditions::new().room().messages(3),
             3 => Conditions::new().peer_closed(),
             _ => Conditions::new().all_read(),
@@ -115,7 +137,9 @@ impl Driver<'_> {
             && let Some(channel) = self.lone_channel()
         {
             let end = match self.choices.one_in(2) {
-                true => CallOptions::new().calls(4).requests(4).over(channel),
+                true => {
+                    CallOptions::new().calls(4).requests(4).max_message(1 << 16).request_bytes(1 << 17).over(channel)
+                }
                 false => CallEnd::over(channel),
             };
             self.keep(|pool| &mut pool.ends, Arc::new(end));
@@ -235,17 +259,19 @@ impl Driver<'_> {
 
     pub(super) fn act_on_reactors(&mut self) {
         let Some(reactor) = self.note("Reactor::new", Reactor::new()) else { return };
+        // Some reactors have ended before their use.
+        match self.choices.below(8) {
+            0 => self.call("Reactor::end", Duration::ZERO, || reactor.end()),
+            1 => self.call("drop of a driver", Duration::ZERO, || drop(reactor.driver())),
+            _ => {}
+        }
+        let _ = reactor.has_ended();
         match self.choices.below(4) {
             0 | 1 => {
                 let Some(channel) = self.lone_channel() else { return };
                 let made = self.call("AsyncChannel::new", Duration::ZERO, || AsyncChannel::new(channel, &reactor));
                 let Some(channel) = self.note_unless_in_set(made) else { return };
-                let received = self.drive("AsyncChannel::recv", &reactor, channel.recv());
-                if let Some(Ok(message)) = received {
-                    self.received(message);
-                }
-                let sent = self.drive("AsyncChannel::send", &reactor, channel.send(b"from a task"));
-                let _ = (sent, channel.get_ref().is_readable());
+                let channel = self.use_async_channel(&reactor, channel);
                 let channel = self.call("into_inner", Duration::ZERO, || channel.into_inner());
                 self.keep(|pool| &mut pool.channels, Arc::new(channel));
             }
@@ -255,10 +281,72 @@ impl Driver<'_> {
                 let made = self.call("AsyncCallEnd::new", Duration::ZERO, || AsyncCallEnd::new(end, &reactor));
                 let Some(end) = self.note_unless_in_set(made) else { return };
                 drop(self.drive("AsyncCallEnd::call", &reactor, end.call(b"from a task")));
-                drop(self.drive("AsyncCallEnd::next_request", &reactor, end.next_request()));
-                self.call("drop of an AsyncCallEnd", Duration::ZERO, || drop(end));
+                if let Some(Ok(request)) = self.drive("AsyncCallEnd::next_request", &reactor, end.next_request()) {
+                    let (message, mut replier) = request.into_parts();
+                    self.received(message);
+                    let reply = end.reply(&mut replier, b"from a task");
+                    drop(self.drive("AsyncCallEnd::reply", &reactor, reply));
+                    self.call("drop a replier", Duration::ZERO, || drop(replier));
+                }
+                let next = poll_fn(|context| end.poll_next_request(context));
+                if let Some(Ok(request)) = self.drive("AsyncCallEnd::poll_next_request", &reactor, next) {
+                    let (message, mut replier) = request.into_parts();
+                    self.received(message);
+                    let mut answer = Outgoing::new(b"from a task");
+                    let reply = poll_fn(|context| end.poll_reply(context, &mut replier, &mut answer));
+                    drop(self.drive("AsyncCallEnd::poll_reply", &reactor, reply));
+                    self.call("drop a replier", Duration::ZERO, || drop(replier));
+                }
+                let _ = end.get_ref().under_way();
+                self.call("drop of an AsyncCallEnd", Duration::ZERO, || drop(end.into_inner()));
             }
             _ => self.act_on_async_pipes(&reactor),
+        }
+    }
+
+    /// Receives and sends once by a channel in a task. Returns the channel.
+    fn use_async_channel(&mut self, reactor: &Reactor, channel: AsyncChannel) -> AsyncChannel {
+        let received = match self.choices.below(4) {
+            0 => self.drive("AsyncChannel::recv", reactor, channel.recv()),
+            1 => self.drive("AsyncChannel::poll_recv", reactor, poll_fn(|context| channel.poll_recv(context))),
+            2 => self.drive("AsyncChannel::recv_with", reactor, channel.recv_with(strait::Channel::try_recv)),
+            _ => {
+                let receive = poll_fn(|context| channel.poll_recv_with(context, strait::Channel::try_recv));
+                self.drive("AsyncChannel::poll_recv_with", reactor, receive)
+            }
+        };
+        if let Some(Ok(message)) = received {
+            self.received(message);
+        }
+        let send = |channel: &strait::Channel| channel.try_send(b"from a task").map_err(Error::from);
+        let sent = match self.choices.below(4) {
+            0 => self.drive("AsyncChannel::send", reactor, channel.send(b"from a task")).map(|sent| sent.is_ok()),
+            1 => self.drive("AsyncChannel::send_with", reactor, channel.send_with(send)).map(|sent| sent.is_ok()),
+            2 => {
+                let send = poll_fn(|context| channel.poll_send_with(context, send));
+                self.drive("AsyncChannel::poll_send_with", reactor, send).map(|sent| sent.is_ok())
+            }
+            _ => {
+                let mut message = self.take(|pool| &mut pool.messages).unwrap_or_default();
+                let forwarded = self.drive("AsyncChannel::forward", reactor, channel.forward(&mut message));
+                self.call("drop a message", Duration::ZERO, || drop(message));
+                forwarded.map(|sent| sent.is_ok())
+            }
+        };
+        let _ = (sent, channel.get_ref().is_readable(), channel.reactor().has_more());
+        if self.choices.one_in(2) {
+            return channel;
+        }
+        let (mut sender, mut receiver) = channel.split();
+        let _ = self.drive("AsyncSender::send", reactor, sender.send(b"from half a task"));
+        let mut message = strait::Message::new();
+        let received = self.drive("AsyncReceiver::recv_message", reactor, receiver.recv_message(&mut message));
+        if let Some(Ok(())) = received {
+            self.received(message);
+        }
+        match sender.join(receiver) {
+            Ok(channel) => channel,
+            Err(_) => panic!("two halves of a channel in a task cannot be joined"),
         }
     }
 
@@ -273,17 +361,39 @@ impl Driver<'_> {
         {
             let mut out = [0; 64];
             let _ = self.drive("AsyncConsumer::read", reactor, consumer.read(&mut out));
+            let read = poll_fn(|context| consumer.poll_read(context, &mut out));
+            let _ = self.drive("AsyncConsumer::poll_read", reactor, read);
+            let mut room = [MaybeUninit::uninit(); 64];
+            let read = poll_fn(|context| consumer.poll_read_uninit(context, &mut room).map_ok(|bytes| bytes.len()));
+            let _ = self.drive("AsyncConsumer::poll_read_uninit", reactor, read);
             let _ = self.drive("AsyncConsumer::begin_read", reactor, consumer.begin_read()).map(drop);
-            self.call("drop of an AsyncConsumer", Duration::ZERO, || drop(consumer.into_inner()));
+            let _ = consumer.get_ref().available();
+            let aborts = self.choices.one_in(2);
+            self.call("drop of an AsyncConsumer", Duration::ZERO, || match aborts {
+                true => consumer.abort(5),
+                false => drop(consumer.into_inner()),
+            });
         }
         if let Some(producer) = self.take(|pool| &mut pool.producers)
             && let Ok(producer) = Arc::try_unwrap(producer)
             && let Some(producer) = self.note_unless_in_set(AsyncProducer::new(producer, reactor))
         {
             let _ = self.drive("AsyncProducer::write_all", reactor, producer.write_all(&[1; 64]));
+            let _ = self.drive("AsyncProducer::write", reactor, producer.write(&[2; 64]));
+            let write = poll_fn(|context| producer.poll_write(context, &[3; 64]));
+            let _ = self.drive("AsyncProducer::poll_write", reactor, write);
             let _ = self.drive("AsyncProducer::begin_write", reactor, producer.begin_write()).map(drop);
-            let _ = self.drive("AsyncProducer::finish", reactor, producer.finish());
-            self.call("drop of an AsyncProducer", Duration::ZERO, || drop(producer.into_inner()));
+            let _ = producer.get_ref().room();
+            let aborts = self.choices.one_in(3);
+            if !aborts {
+                let _ = self.drive("AsyncProducer::finish", reactor, producer.finish());
+                let finish = poll_fn(|context| producer.poll_finish(context));
+                let _ = self.drive("AsyncProducer::poll_finish", reactor, finish);
+            }
+            self.call("drop of an AsyncProducer", Duration::ZERO, || match aborts {
+                true => producer.abort(6),
+                false => drop(producer.into_inner()),
+            });
         }
     }
 
@@ -334,9 +444,19 @@ impl Driver<'_> {
             self.keep(|pool| &mut pool.channels, Arc::new(channel));
         }
         if self.choices.one_in(4) {
-            let connector = strait::meet::Connector::new().directory(listener.path().parent().expect("a folder"));
+            let folder = listener.path().parent().expect("a folder");
+            let uid = rustix::process::getuid().as_raw();
+            let connector = strait::meet::Connector::new().directory(folder).server(uid).wait_for_listener();
             let connected = self.call("connect", Duration::ZERO, || connector.connect("victim", Deadline::NOW));
             self.note("connect", connected.map_err(Error::from));
+            let listed = self.call("names", Duration::ZERO, || strait::meet::names(Some(folder)));
+            if let Some(listed) = self.note("names", listed.map_err(Error::from))
+                && listed.is_empty()
+            {
+                self.find("the victim's listener is not among the names");
+            }
+            let pruned = self.call("prune", Duration::ZERO, || strait::meet::prune(Some(folder)));
+            self.note("prune", pruned.map_err(Error::from));
         }
     }
 

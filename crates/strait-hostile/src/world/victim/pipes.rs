@@ -1,19 +1,27 @@
 //! The victim's use of data pipes and regions.
 
+use std::mem::MaybeUninit;
 use std::sync::Arc;
 use std::time::Duration;
 
 use strait::pipe::{DataConsumer, DataPipe, DataProducer, PipeOptions};
-use strait::region::{Region, RegionOptions};
-use strait::{Deadline, Error};
+use strait::region::{Region, RegionError, RegionOptions, RegionWriter};
+use strait::{Deadline, Error, Wait};
 
 use super::Driver;
+
+/// Writes into a region in place, and seals the region.
+fn sealed(mut writer: RegionWriter) -> Result<Region, RegionError> {
+    writer[0] = 1;
+    writer.seal().map(|(region, _)| region).map_err(|(error, _)| error)
+}
 
 impl Driver<'_> {
     pub(super) fn act_on_pipes(&mut self) {
         if self.choices.one_in(6) {
             let element = self.choices.pick(&[1, 1, 4]);
             let options = PipeOptions::new().capacity(8192).element(element).name("victim");
+            let options = options.prefault(self.choices.one_in(2)).spin(Duration::from_micros(5)).wait(Wait::Adaptive);
             if let Some((producer, consumer)) = self.note("PipeOptions::create", options.create()) {
                 self.keep(|pool| &mut pool.producers, Arc::new(producer));
                 self.keep(|pool| &mut pool.consumers, Arc::new(consumer));
@@ -21,17 +29,53 @@ impl Driver<'_> {
         }
         if self.choices.one_in(2) {
             if let Some(consumer) = self.one_of(|pool| &pool.consumers) {
-                self.use_consumer(&consumer);
+                match self.choices.one_in(10) {
+                    true => self.use_consumer_owned(consumer),
+                    false => self.use_consumer(&consumer),
+                }
             }
         } else if let Some(producer) = self.one_of(|pool| &pool.producers) {
-            self.use_producer(&producer);
+            match self.choices.one_in(10) {
+                true => self.use_producer_owned(producer),
+                false => self.use_producer(&producer),
+            }
         }
+    }
+
+    /// Reads by a view that keeps the consumer.
+    fn use_consumer_owned(&mut self, consumer: Arc<DataConsumer>) {
+        let (deadline, allowed) = self.deadline();
+        let read: Result<usize, Error> = self.call("begin_read_owned", allowed, || {
+            let unread = consumer.begin_read_owned(deadline)?;
+            let len = unread.len().min(64) / unread.kept().element() * unread.kept().element();
+            unread.consume(len);
+            Ok(len)
+        });
+        self.note("begin_read_owned", read);
+    }
+
+    /// Writes into room that keeps the producer.
+    fn use_producer_owned(&mut self, producer: Arc<DataProducer>) {
+        let (deadline, allowed) = self.deadline();
+        let written: Result<usize, Error> = self.call("begin_write_owned", allowed, || {
+            let mut room = producer.begin_write_owned(deadline)?;
+            let len = room.len().min(64) / room.kept().element() * room.kept().element();
+            room.write_at(&[7; 64][..len], 0);
+            room.commit(len);
+            Ok(len)
+        });
+        self.note("begin_write_owned", written);
     }
 
     fn use_consumer(&mut self, consumer: &DataConsumer) {
         let mut out = vec![0; self.choices.pick(&[1, 100, 8192, 20_000])];
         let (deadline, allowed) = self.deadline();
-        let done: Result<usize, Error> = match self.choices.below(9) {
+        let done: Result<usize, Error> = match self.choices.below(10) {
+            8 => {
+                let mut room = vec![MaybeUninit::uninit(); out.len()];
+                let read = || consumer.read_some_uninit(&mut room, deadline).map(|bytes| bytes.len());
+                self.call("read_some_uninit", allowed, read)
+            }
             0 => self.call("available", Duration::ZERO, || consumer.available()),
             1 => self.call("read_some now", Duration::ZERO, || consumer.read_some(&mut out, Deadline::NOW)),
             2 => self.call("read_some", allowed, || consumer.read_some(&mut out, deadline)),
@@ -91,14 +135,21 @@ impl Driver<'_> {
             && let Some(producer) = self.take(|pool| &mut pool.producers)
             && let Ok(producer) = Arc::try_unwrap(producer)
         {
-            self.call("drop", Duration::ZERO, || drop(producer));
+            let how = self.choices.below(3);
+            self.call("drop", Duration::ZERO, || match how {
+                0 => producer.abort(1),
+                1 => producer.set_abort_reason(2),
+                _ => drop(producer),
+            });
         }
     }
 
     pub(super) fn act_on_regions(&mut self) {
         if self.choices.one_in(4) {
-            let made = match self.choices.below(3) {
+            let made = match self.choices.below(5) {
                 0 => Region::new(5000),
+                3 => RegionWriter::new(5000).and_then(sealed),
+                4 => RegionOptions::new().huge_pages(true).writer(5000).and_then(sealed),
                 1 => Region::sealed(b"sealed"),
                 _ => RegionOptions::new().name("victim").create_from(b"bytes"),
             };
