@@ -125,3 +125,31 @@ fn a_refused_wake_up_is_sent_by_whoever_drives_a_reactor() {
     drop(channel);
     assert!(child.wait().unwrap().success());
 }
+
+/// Holds the name of the listener in the environment of the process that connects to it.
+const LISTENER: &str = "STRAIT_FAULTS_LISTENER";
+
+/// The child process that connects to the listener of the parent.
+#[test]
+fn client() {
+    if let Ok(name) = std::env::var(LISTENER) {
+        strait::connect(&name, DEADLINE).unwrap().send(b"here").unwrap();
+    }
+}
+
+/// A link without the identity of its peer would not count as one of several links to that process.
+#[test]
+fn an_accept_without_a_descriptor_for_the_identity_is_repeated() {
+    let _plan = PLAN.lock().unwrap_or_else(PoisonError::into_inner);
+    let name = format!("refused-{}", std::process::id());
+    let listener = strait::Listener::bind(&name).unwrap();
+    let mut command = Command::new(std::env::current_exe().unwrap());
+    command.args(["--exact", "client", "--nocapture"]).env(LISTENER, &name).stdout(std::process::Stdio::null());
+    let mut client = command.spawn().unwrap();
+    assert!(fault::follow("fail:getsockopt(SO_PEERPIDFD):EMFILE:1"));
+    assert_eq!(listener.accept(DEADLINE).unwrap_err().error, Error::NoDescriptors);
+    assert!(fault::is_past());
+    let channel = listener.accept(DEADLINE).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"here");
+    assert!(client.wait().unwrap().success());
+}

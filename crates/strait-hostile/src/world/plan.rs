@@ -32,7 +32,7 @@ pub struct Plan {
     /// Otherwise its handshakes have credentials only if the victim asks for them first. Without credentials, the
     /// kernel does not tell the victim which process the attacker is.
     pub is_named: bool,
-    /// The number of a set of options of the victim's channels, below [`SIZES`].
+    /// The number of a set of options of the victim's channels, below `SIZES`.
     pub sizes: usize,
 }
 

@@ -361,20 +361,22 @@ impl Channel {
         // What this process may lack comes before the first packet.
         let prepare = || {
             let name = peers::own_name()?;
-            let reused = terms.and_then(|terms| Link::for_request(socket.as_fd(), peer, &request, terms));
-            Ok(match reused.and_then(|reused| reuse::make(&reused).ok()) {
-                Some(lane) => (name, Place::Reused(lane)),
-                None => (name, Place::First(FirstRing::new(options)?)),
-            })
+            let inode = credentials::inode_of_connector(socket.as_fd(), peer)?;
+            let reused = terms.zip(inode).and_then(|(terms, inode)| Link::for_request(peer, inode, &request, terms));
+            let place = match reused.and_then(|reused| reuse::make(&reused).ok()) {
+                Some(lane) => Place::Reused(lane),
+                None => Place::First(FirstRing::new(options)?),
+            };
+            Ok((name, inode, place))
         };
-        let (name, place) = match prepare() {
+        let (name, inode, place) = match prepare() {
             Ok(prepared) => prepared,
             Err(error) => return Err((error, Some(socket))),
         };
         let send = || {
             let directory = Arc::<LaneDirectory>::default();
             let known = (request.name, request.features);
-            let link = Link::known(socket.into_fd(), peer, known, options.peer_memory, directory);
+            let link = Link::known(socket.into_fd(), (peer, inode), known, options.peer_memory, directory);
             let greeted = link.and_then(|link| link.send_handshake(name).map(|()| link));
             let link = greeted.inspect_err(|_| {
                 if let Place::Reused(lane) = &place {

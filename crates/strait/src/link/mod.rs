@@ -139,12 +139,12 @@ impl Link {
     }
 
     /// Creates the link over `socket` to a process that has connected to a listener, after the handshake was received.
-    /// `peer` is the process by the kernel's report; `name` and `features` come from the handshake. `memory_limit` is
-    /// the most memory, in bytes, that this process maps for the link. `directory` is the state of the lanes for the
-    /// link.
+    /// `peer` is the process by the kernel's report, and `inode` the inode number of its pidfds, if the kernel has such
+    /// a number; `name` and `features` come from the handshake. `memory_limit` is the most memory, in bytes, that this
+    /// process maps for the link. `directory` is the state of the lanes for the link.
     pub(crate) fn known(
         socket: OwnedFd,
-        peer: Peer,
+        (peer, inode): (Peer, Option<u64>),
         (name, features): (u128, u64),
         memory_limit: usize,
         directory: Arc<dyn Directory>,
@@ -153,7 +153,6 @@ impl Link {
         link.ledger.belongs_to(peer);
         let socket = link.io.socket().expect("it is over one");
         credentials::ask(socket, false)?;
-        let inode = credentials::inode_of_connector(socket, peer);
         link.life.process.began(peer, inode);
         let _ = (link.peer.sender.set(peer), link.peer.features.set(features));
         link.peer.is_identified.store(true, Ordering::Release);

@@ -72,13 +72,13 @@ impl Link {
         Some((link.in_use_still()?, number))
     }
 
-    /// Returns the link named by `request`, for a listener with these terms that got the request over `socket` from the
-    /// process `peer`. `None` if there is no such link; then the socket becomes a new link.
-    pub(crate) fn for_request(socket: BorrowedFd<'_>, peer: Peer, request: &Request, terms: Terms) -> Option<InUse> {
+    /// Returns the link named by `request`, for a listener with these terms that got the request from the process
+    /// `peer`, whose pidfds have the inode number `inode`. `None` if there is no such link; then the socket of the
+    /// request becomes a new link.
+    pub(crate) fn for_request(peer: Peer, inode: u64, request: &Request, terms: Terms) -> Option<InUse> {
         if request.reuses == 0 {
             return None;
         }
-        let inode = credentials::inode_of_connector(socket, peer)?;
         let process = Process::new(request.name, peer, inode)?;
         let made_by = MadeBy { number: request.reuses, terms };
         let mut found = peers::links_to(process).into_iter();

@@ -103,14 +103,24 @@ pub(crate) fn pidfd_of_socket(socket: BorrowedFd<'_>) -> Result<OwnedFd, Error> 
 
 /// Returns the inode number of a pidfd of the connector: the process that connected `socket`, which a listener has
 /// accepted. Returns `None` if the connector is not `sender`, the process that sends packets over the socket, or if the
-/// kernel cannot give the number.
+/// kernel has no such number.
+///
+/// Fails only if this process lacks a descriptor or memory for the pidfd. Without the number, a link would not count as
+/// one of several links to its process.
 ///
 /// The two processes are compared by their pids. The comparison holds while the connector lives. If the connector has
 /// ended, another process may have its pid now; but only a process that got the socket from the connector can send over
 /// the socket.
-pub(crate) fn inode_of_connector(socket: BorrowedFd<'_>, sender: Peer) -> Option<u64> {
+pub(crate) fn inode_of_connector(socket: BorrowedFd<'_>, sender: Peer) -> Result<Option<u64>, Error> {
     let is_sender = of_socket(socket).is_ok_and(|connector| connector.pid.is_some() && connector.pid == sender.pid);
-    process::inode(&pidfd_of_socket(socket).ok().filter(|_| is_sender)?)
+    if !is_sender {
+        return Ok(None);
+    }
+    match pidfd_of_socket(socket) {
+        Ok(pidfd) => Ok(process::inode(&pidfd)),
+        Err(error @ (Error::NoDescriptors | Error::NoMemory { .. })) => Err(error),
+        Err(_) => Ok(None),
+    }
 }
 
 /// The sender of a packet: the process that the kernel names in the packet's credentials, or unknown.
