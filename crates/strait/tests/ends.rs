@@ -22,6 +22,7 @@ fn child() {
         ("seals", |_| seals()),
         ("few", |_| few()),
         ("to the dead", |_| to_the_dead()),
+        ("long backlog", |_| long_backlog()),
     ]);
 }
 
@@ -612,4 +613,32 @@ fn a_received_end_has_the_options_of_the_end_that_received_it() {
     let (end, _other) = Options::new().queue_messages(4).pair().unwrap();
     send_end(&carrier, end);
     assert_eq!(room(&recv_end(&receiver)), 4);
+}
+
+/// Receives a channel from the parent, sends an end with many unread messages over it, waits until the parent has
+/// dropped the channel, and reports how the other end of the sent end and the channel have ended.
+fn long_backlog() {
+    let parent = parent();
+    let channel = recv_end(&parent);
+    let (kept, sent) = Options::new().ring_max(4 << 20).pair().unwrap();
+    for _ in 0..1000 {
+        kept.try_send(&[7; 1000]).unwrap();
+    }
+    send_end(&channel, sent);
+    parent.send(b"sent").unwrap();
+    let kept = kept.recv_by(DEADLINE / 2).map(drop).unwrap_err();
+    let channel = channel.recv_by(DEADLINE / 2).map(drop).unwrap_err();
+    parent.send(format!("{kept:?} {channel:?}").as_bytes()).unwrap();
+}
+
+/// Shows that dropping a channel also closes an unread end in it that brings more messages than one call reads.
+#[test]
+fn an_unread_end_with_a_long_backlog_is_closed() {
+    let (child, parent) = spawn("long backlog");
+    let (ours, theirs) = Channel::pair().unwrap();
+    send_end(&parent, theirs);
+    assert_eq!(parent.recv_by(DEADLINE).unwrap().bytes(), b"sent");
+    drop(ours);
+    assert_eq!(parent.recv_by(DEADLINE).unwrap().bytes(), b"PeerClosed PeerClosed");
+    finish(child);
 }

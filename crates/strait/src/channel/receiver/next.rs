@@ -33,9 +33,10 @@ const MOST_TABLES: usize = 4096;
 const LONG_TABLE: usize = 64;
 
 /// Returns `error`. If the error is not temporary, first ends the receiving direction with this error; a temporary
-/// error leaves the channel unchanged.
+/// error leaves the channel unchanged. [`Error::WouldBlock`] says that another attempt to close the end has to read a
+/// long handle table.
 pub(super) fn passing_or_end(rx: &mut Rx, error: Error) -> Error {
-    if error.passes() { error } else { rx.end_with(error) }
+    if error.passes() || error == Error::WouldBlock { error } else { rx.end_with(error) }
 }
 
 /// Number of bytes of the number at the start of the record of a prepended backlog.
