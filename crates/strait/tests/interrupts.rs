@@ -456,3 +456,30 @@ fn processes_that_connect_during_an_interruption_are_accepted() {
     interrupter.interrupt();
     interrupter.resume();
 }
+
+/// Lets an interrupt and the acceptance of the last process meet, while another thread waits for an invited process.
+#[test]
+fn an_interrupt_is_not_lost_beside_an_accept() {
+    for _ in 0..300 {
+        let (name, listener) = a_listener();
+        let (interrupter, invitation) = (listener.interrupter(), listener.invite(DEADLINE).unwrap());
+        let client = std::thread::spawn(move || strait::connect(&name, DEADLINE).map(drop));
+        let (watched, begins) = (Watched::new(), std::sync::Barrier::new(2));
+        std::thread::scope(|scope| {
+            let waiting = scope.spawn(|| {
+                watched.enter();
+                invitation.accept(2 * DEADLINE).map(drop).unwrap_err().error
+            });
+            wait_until("the client's request was read", || is_readable(&listener));
+            let accepting = scope.spawn(|| {
+                begins.wait();
+                while listener.accept(Deadline::NOW).is_err() {}
+            });
+            begins.wait();
+            interrupter.interrupt();
+            assert_eq!(waiting.join().unwrap(), Error::Interrupted);
+            accepting.join().unwrap();
+        });
+        client.join().unwrap().unwrap();
+    }
+}

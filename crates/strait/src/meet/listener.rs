@@ -570,7 +570,8 @@ impl ListenerState {
         let mut turn = self.leader.lock();
         loop {
             if let Some(request) = turn.shared.take(whom) {
-                if turn.shared.admitted.is_empty() {
+                // If an interrupt wakes the leader by the eventfd now, the leader resets the eventfd.
+                if turn.shared.admitted.is_empty() && !turn.shared.wakes_leader {
                     epoll::reset(&self.wake_fd);
                 }
                 drop(turn);
