@@ -111,8 +111,9 @@ pub(crate) trait Io: Send + Sync {
     /// Returns the next packet with its attachments. The packet stays in the socket until [`take`](Self::take). If the
     /// packet brings memory and this process has no free descriptor, fails with [`Error::NoDescriptors`], because the
     /// kernel would drop the memory. If `refusing` (this process accepts no handles over the link), the kernel drops
-    /// the handles of messages, and no handles are returned.
-    fn receive(&self, refusing: bool) -> Result<Incoming, Error>;
+    /// the handles of messages, and no handles are returned. From a socket that another process made, the call itself
+    /// removes the packets that `takes` says; [`take`](Self::take) then does nothing.
+    fn receive(&self, refusing: bool, takes: Takes) -> Result<Incoming, Error>;
     /// Removes from the socket the packet that [`receive`](Self::receive) returned last; the caller passes this packet
     /// as `packet`. Fails if the socket gives another packet. Every error of this call is permanent.
     fn take(&self, packet: &Packet) -> Result<(), Error>;
@@ -206,13 +207,13 @@ impl Socket {
     /// process accepts no handles over the link), the handles of messages are not received. If the packet's memory
     /// cannot be received for lack of free descriptors, sets `needed` to the number of descriptors that the memory
     /// needs.
-    fn look(&self, refusing: bool, needed: &Cell<usize>) -> Result<Incoming, Error> {
+    fn look(&self, refusing: bool, takes: Takes, needed: &Cell<usize>) -> Result<Incoming, Error> {
         if !self.has_something()? {
             return Ok(Incoming::Empty);
         }
         let is_received = self.is_received();
         let Look { bytes, descriptors, found, is_taken, more_wakes } =
-            self.receive_by(move |socket| Look::at(socket, refusing, is_received))??;
+            self.receive_by(move |socket| Look::at(socket, refusing, takes, is_received))??;
         match found {
             ReceivedPacket::Empty => Ok(Incoming::Empty),
             ReceivedPacket::HungUp => Ok(Incoming::HungUp),
@@ -253,6 +254,15 @@ pub(super) const BLOCKS: &str = "an introduced socket from which another process
 /// The most further wake-ups that one look removes together with a wake-up.
 const MOST_WAKES: usize = 31;
 
+/// The packets that [`Io::receive`] may remove from the socket.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Takes {
+    /// The call removes no packet: the caller looks at the packet, and does not process it.
+    Nothing,
+    /// The call may remove a packet whose processing cannot fail for lack of a resource.
+    PacketsThatNeedNothing,
+}
+
 /// The result of a look at the next packet in a socket.
 struct Look {
     bytes: [u8; PACKET],
@@ -266,9 +276,9 @@ struct Look {
 
 impl Look {
     /// Looks at the next packet in `socket`. If `refusing`, the handles of messages are not received. If another
-    /// process made the socket (`is_received`), each packet comes with credentials; and the look removes a packet whose
-    /// processing cannot fail for lack of a resource. A second call for the removal would take longer.
-    fn at(socket: BorrowedFd<'_>, refusing: bool, is_received: bool) -> Result<Self, Error> {
+    /// process made the socket (`is_received`), each packet comes with credentials; and the look removes the packets
+    /// that `takes` says. A second call for the removal would take longer.
+    fn at(socket: BorrowedFd<'_>, refusing: bool, takes: Takes, is_received: bool) -> Result<Self, Error> {
         let (mut bytes, mut descriptors, mut most) = ([0; PACKET], Vec::new(), socket::SCM_MAX_FD);
         let beside = if is_received { Beside::Credentials } else { Beside::Nothing };
         if refusing {
@@ -289,6 +299,7 @@ impl Look {
             matches!(packet, Packet::Wake | Packet::Retire { .. } | Packet::Absent { .. } | Packet::Handshake { .. })
         };
         let is_taken = is_received
+            && takes == Takes::PacketsThatNeedNothing
             && is_plain
             && descriptors.is_empty()
             && Packet::decode(&bytes).filter(needs_nothing).is_some_and(|packet| take_shown(socket, &packet).is_ok());
@@ -376,9 +387,9 @@ impl Io for Socket {
         socket::send(self.fd(), &bytes, &descriptors)
     }
 
-    fn receive(&self, refusing: bool) -> Result<Incoming, Error> {
+    fn receive(&self, refusing: bool, takes: Takes) -> Result<Incoming, Error> {
         let needed = Cell::new(1);
-        unless_never(|| self.look(refusing, &needed), || socket::are_descriptors_free(self.fd(), needed.get()))
+        unless_never(|| self.look(refusing, takes, &needed), || socket::are_descriptors_free(self.fd(), needed.get()))
     }
 
     fn take(&self, packet: &Packet) -> Result<(), Error> {
@@ -446,7 +457,7 @@ impl Io for Local {
         Ok(Sent::Done)
     }
 
-    fn receive(&self, _refusing: bool) -> Result<Incoming, Error> {
+    fn receive(&self, _refusing: bool, _takes: Takes) -> Result<Incoming, Error> {
         Ok(Incoming::Empty)
     }
 

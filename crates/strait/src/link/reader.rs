@@ -6,7 +6,7 @@ use std::sync::{Arc, Mutex, MutexGuard, Weak};
 use std::time::{Duration, Instant};
 
 use super::inbox::{Inbox, OpenPacket};
-use super::io::{BLOCKS, Incoming, ReceivedAttachment};
+use super::io::{BLOCKS, Incoming, ReceivedAttachment, Takes};
 use super::packet::Packet;
 use super::wake_limiter::{PAUSE, WakeLimiter};
 use super::{ANONYMOUS, Link};
@@ -62,7 +62,7 @@ pub(super) struct Reader {
     inbox: Mutex<Inbox>,
     /// Whether the link is stuck: the last attempt to take the next packet from the socket failed for lack of a
     /// resource.
-    stuck: AtomicBool,
+    pub(super) stuck: AtomicBool,
     /// Whether this process accepts no handles of messages on this link; the kernel then drops the handles.
     refuses: AtomicBool,
     pub(super) wake_limiter: WakeLimiter,
@@ -257,7 +257,7 @@ impl Link {
                 return Err(Error::BadPeer(BLOCKS));
             }
             self.check_room()?;
-            match self.io.receive(self.refuses_descriptors())? {
+            match self.io.receive(self.refuses_descriptors(), Takes::PacketsThatNeedNothing)? {
                 Incoming::Empty => {
                     if work == 0 {
                         self.io.check_nothing()?;
@@ -515,7 +515,7 @@ mod tests {
             self.local.send(packet, attachments)
         }
 
-        fn receive(&self, _refusing: bool) -> Result<Incoming, Error> {
+        fn receive(&self, _refusing: bool, _takes: Takes) -> Result<Incoming, Error> {
             Ok(unpoisoned(&self.incoming).take().unwrap_or(Incoming::Empty))
         }
 

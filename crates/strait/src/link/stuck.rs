@@ -8,7 +8,7 @@
 
 use super::Link;
 use super::inbox::MemoryKey;
-use super::io::{Incoming, ReceivedAttachment};
+use super::io::{Incoming, ReceivedAttachment, Takes};
 use super::packet::Packet;
 use crate::error::Error;
 use crate::os::{memory, socket};
@@ -29,7 +29,9 @@ impl Link {
         if !self.is_stuck() {
             return Ok(());
         }
-        let Incoming::Packet { packet, attachments, .. } = self.io.receive(true)? else { return Ok(()) };
+        let Incoming::Packet { packet, attachments, .. } = self.io.receive(true, Takes::Nothing)? else {
+            return Ok(());
+        };
         let mut keys = MemoryKey::of(&packet);
         let room = attachments.into_iter().try_for_each(|ReceivedAttachment(fd)| match packet {
             Packet::Introduce { .. } => self.room_for(fd),

@@ -489,3 +489,21 @@ fn an_arena_larger_than_an_honest_one_is_not_mapped_over_a_limit() {
         assert_eq!(find(OverLimit::Exceed), if is_mapped { Ok(()) } else { limit });
     }
 }
+
+/// Shows that an introduced link that lacked a resource for its last receive loses no packet in the next.
+#[test]
+fn an_introduced_link_that_was_stuck_learns_who_its_peer_is() {
+    if !is_alone() {
+        return;
+    }
+    let one = Pair::named(0xb4);
+    let process = Link::over(one.introduce(1), usize::MAX, Arc::<LaneDirectory>::default()).unwrap();
+    one.ours.drain_once();
+    let mut found = None;
+    one.ours.announcements().named(|link| found = found.take().or_else(|| Some(Arc::clone(link))));
+    let found = found.expect("the introduced link");
+    process.send_handshake(0xb5).unwrap();
+    found.reader.stuck.store(true, std::sync::atomic::Ordering::Relaxed);
+    found.drain_once();
+    assert!(found.process().is_some());
+}
