@@ -322,7 +322,7 @@ impl Routes {
                     *is_cancelled = true;
                     // A cancelled request that was not taken yet is never served.
                     if let Some(at) = self.requests.iter().position(|queued| queued.id == id) {
-                        let queued = self.remove_request(at);
+                        let queued = self.wake_if_resumed(|routes| routes.remove_request(at));
                         self.deferred.push_back((CallKind::NoReply, id));
                         return Ok(queued.map(|queued| queued.message));
                     }
@@ -581,6 +581,18 @@ mod tests {
         assert_eq!(routes.serving.len(), 2);
         routes.answered(2);
         assert_eq!(routes.serving.len(), 1);
+    }
+
+    /// Shows that the reactor of an end that pauses is woken if a cancellation ends the pause.
+    #[test]
+    fn a_cancellation_that_ends_a_pause_wakes_the_reactor() {
+        let mut routes = Routes::new(Most { calls: 1, requests: 3, request_bytes: 3, ..Most::default() });
+        routes.reactor_waker = Some(Waker::noop().clone());
+        routes.sort(message(CallKind::Request, 1, b"one")).unwrap();
+        assert!(routes.pauses());
+        routes.sort(message(CallKind::Cancel, 1, b"")).unwrap();
+        assert!(!routes.pauses());
+        assert!(format!("{:?}", routes.woken).contains("Task"), "{:?}", routes.woken);
     }
 
     #[test]
