@@ -1674,3 +1674,21 @@ fn memory_that_was_sent_within_a_process_and_is_not_received() {
         assert_eq!(b.try_recv().unwrap_err(), Error::PeerClosed);
     }
 }
+
+/// The first call of a link is the send of a large message, before the peer's first packet.
+#[test]
+fn the_account_of_a_peer_has_its_name_after_a_large_first_message() {
+    let (ours, theirs) =
+        rustix::net::socketpair(AddressFamily::UNIX, SocketType::SEQPACKET, SocketFlags::CLOEXEC, None).unwrap();
+    let ours = Channel::over(ours).unwrap();
+    ours.send(&vec![1; 1 << 20][..]).unwrap();
+    let theirs = std::thread::spawn(move || {
+        let channel = Channel::over(theirs).unwrap();
+        channel.send(channel.recv_by(DEADLINE).unwrap().bytes()).unwrap();
+        channel.recv_by(DEADLINE).map(drop).unwrap_err()
+    });
+    assert_eq!(ours.recv_by(DEADLINE).unwrap().bytes().len(), 1 << 20);
+    assert_eq!(ours.peer_usage().unwrap().unwrap().uid(), Some(rustix::process::getuid().as_raw()));
+    drop(ours);
+    assert_eq!(theirs.join().unwrap(), Error::PeerClosed);
+}

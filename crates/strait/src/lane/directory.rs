@@ -957,8 +957,8 @@ fn introduce(introduction: &mut Option<Introduction>, young: &Arc<Link>, old: &A
             credentials::ask(other.as_fd(), true)?;
             let number = NUMBER.fetch_add(1, std::sync::atomic::Ordering::Relaxed);
             // The process with the one half fills the queue of the other half.
-            let one = HalfForPeer::new(one, &old.ledger().payer());
-            let other = HalfForPeer::new(other, &young.ledger().payer());
+            let one = HalfForPeer::new(one, old.ledger());
+            let other = HalfForPeer::new(other, young.ledger());
             none.insert(Introduction { number, sockets: [Some(one), Some(other)] })
         }
     };

@@ -10,10 +10,11 @@ use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 
-use super::Payer;
+use super::{Ledger, Payer};
 use crate::deferred;
 use crate::error::Error;
 use crate::os::fork::{Born, PerProcess};
+use crate::os::process::background;
 use crate::os::reaper::{self, PacketRemoval};
 use crate::os::{close, socket};
 use crate::sync::unpoisoned;
@@ -305,14 +306,14 @@ impl Drop for ReceivedFd {
 /// Dropping this value makes a thread of the library close the half.
 pub(crate) struct HalfForPeer {
     fd: Option<OwnedFd>,
-    payer: Payer,
+    ledger: Arc<Ledger>,
     born: Born,
 }
 
 impl HalfForPeer {
-    /// Wraps `fd`. `payer` is the account of the process that gets the other half.
-    pub(crate) fn new(fd: OwnedFd, payer: &Payer) -> Self {
-        Self { fd: Some(fd), payer: payer.clone(), born: Born::here() }
+    /// Wraps `fd`. `ledger` is the ledger of the link to the process that gets the other half.
+    pub(crate) fn new(fd: OwnedFd, ledger: &Arc<Ledger>) -> Self {
+        Self { fd: Some(fd), ledger: ledger.clone(), born: Born::here() }
     }
 }
 
@@ -327,7 +328,12 @@ impl Drop for HalfForPeer {
         if let Some(fd) = self.fd.take()
             && !self.born.is_elsewhere()
         {
-            close_elsewhere(fd, &self.payer);
+            // A sandbox that forbids threads leaves only a close in place.
+            if background::is_forbidden() {
+                return drop(fd);
+            }
+            let charge = self.ledger.known_payer().charge_pending_close();
+            close_later(fd, self.ledger.number(), Box::new(charge));
         }
     }
 }

@@ -339,6 +339,21 @@ impl Ledger {
         Payer(self.memory.map(|_| self.account().clone()))
     }
 
+    /// Returns the account of the link's peer as [`payer`](Self::payer) does; an empty payer if the link has no account
+    /// yet. Opens no account: an account opened before the kernel has named the peer would stay without the peer's name.
+    pub(crate) fn known_payer(&self) -> Payer {
+        Payer(self.memory.and_then(|_| self.account.get().cloned()))
+    }
+
+    /// Returns the number under which threads of the library work for the link's peer: the number of its account, or
+    /// one that no account has. Opens no account.
+    pub(crate) fn number(&self) -> usize {
+        match self.known_payer().number() {
+            0 => std::ptr::from_ref(self).addr(),
+            number => number,
+        }
+    }
+
     fn account(&self) -> &Arc<Account> {
         self.account.get_or_init(|| Account::open(None, self.introducers_account()))
     }

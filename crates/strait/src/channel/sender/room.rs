@@ -273,7 +273,7 @@ impl End {
             let lane = tx.lane.clone();
             let make = |size| {
                 let memory = lane.link().io().memory("strait-block", size)?;
-                let account = memory.fd.as_ref().map(|_| lane.link().ledger().payer().number());
+                let account = memory.fd.as_ref().map(|_| lane.link().ledger().number());
                 Ok(NewMemory { memory, account })
             };
             let may_share = || lane.link().is_local() || lane.link().knows(SHARES_BLOCKS);

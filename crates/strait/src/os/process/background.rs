@@ -8,6 +8,7 @@ use std::ffi::{CStr, c_void};
 use std::mem::MaybeUninit;
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::ptr;
+use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::signals::Blocked;
 
@@ -45,9 +46,20 @@ pub(crate) fn try_to_start(
     if created != 0 {
         // SAFETY: the box was leaked above, and no thread owns the box.
         drop(unsafe { Box::from_raw(thread) });
+        if [libc::EPERM, libc::EACCES, libc::ENOSYS].contains(&created) {
+            FORBIDDEN.store(true, Ordering::Relaxed);
+        }
         return Err(created);
     }
     Ok(())
+}
+
+/// Whether a filter of system calls has refused a thread.
+static FORBIDDEN: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether the start of a thread has failed because a filter of system calls forbids threads.
+pub(crate) fn is_forbidden() -> bool {
+    FORBIDDEN.load(Ordering::Relaxed)
 }
 
 /// Creates the thread with a stack of `stack` bytes; the thread then owns `thread`. Returns 0, or the error number if
