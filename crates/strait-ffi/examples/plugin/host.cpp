@@ -52,7 +52,7 @@ int main(int argc, char **argv) {
 
     auto said = plugin.channel.recv(10s);
     plugin.channel.close();
-    // Without its channel an honest plug-in ends. Another one may be paused, or go on: the host does not wait for it.
+    // The plug-in has answered, or never will. The host gives it no time to end: it may be paused, or go on.
     int ended = 0;
     if (waitpid(plugin.pid, &ended, WNOHANG) == 0) {
         kill(plugin.pid, SIGKILL);

@@ -32,7 +32,8 @@ def wait(objects: Iterable[Any], timeout: float | None = None) -> list[Any]:
     empty list if the timeout ends first. A connection with a closed peer counts as ready.
 
     The call takes three descriptors for all connections and ends of data pipes together. One of them needs a descriptor
-    of its own only if the program has called its `fileno` or its `poll` with a wait, or if two threads wait for it.
+    of its own only if the program has called its `fileno`, the `poll` of a connection with a wait, or the `poll` of an
+    end of a data pipe, or if two threads wait for it.
     """
     objects = list(objects)
     end = None if timeout is None else time.monotonic() + max(0.0, timeout)

@@ -153,11 +153,13 @@ impl CallOptions {
 
     /// Sets how many bytes of requests this end receives before the program takes a request; one request may exceed the
     /// limit. While the requests that the program has not taken have so many bytes, the end receives nothing, and the
-    /// other end waits for room, as on a channel.
+    /// other end waits for room, as on a channel. Cancellations wait there, too: a server must not wait for
+    /// [`Request::is_cancelled`] alone before it takes its next request.
     ///
     /// Exception: while a call of this end has no answer, or no call slot is free, the end has to receive the answers,
-    /// which may lie behind further requests. So the end then drops these requests without a reply, and their callers
-    /// get [`CallError::NotAnswered`]; [`CallCounters::refused`] counts them.
+    /// which may lie behind further requests. So the end then drops these requests, and up to 15 that it receives
+    /// together with the last answer, without a reply. Their callers get [`CallError::NotAnswered`];
+    /// [`CallCounters::refused`] counts them.
     ///
     /// ```
     /// use std::time::Duration;
@@ -169,7 +171,7 @@ impl CallOptions {
     /// // The server receives some requests, refuses the others, and finds no answer to its own call.
     /// assert!(server.call(b"a question", Duration::from_millis(10)).is_err());
     /// assert!(server.counters().refused > 0);
-    /// // Between its own calls the server refuses nothing: requests wait in the channel.
+    /// // Between its own calls the server receives nothing more, and refuses nothing: requests wait in the channel.
     /// # drop(calls);
     /// # Ok::<(), strait::Error>(())
     /// ```

@@ -340,7 +340,7 @@ impl Ledger {
     }
 
     /// Returns the account of the link's peer as [`payer`](Self::payer) does; an empty payer if the link has no account
-    /// yet. Opens no account: an account opened before the kernel has named the peer would stay without the peer's name.
+    /// yet. Opens no account: an account opened before the kernel has named the peer would stay without that name.
     pub(crate) fn known_payer(&self) -> Payer {
         Payer(self.memory.and_then(|_| self.account.get().cloned()))
     }

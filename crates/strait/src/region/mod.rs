@@ -242,7 +242,8 @@ impl Region {
     /// # Errors
     /// [`Error::NotARegion`] if the descriptor is not a memfd, is a memfd of huge pages (`MFD_HUGETLB`), is open for
     /// writing only, or its size could change; [`Error::WouldBlock`] if the size is not sealed yet, and another process
-    /// stands still in a write to the memory; [`Error::System`]. The descriptor is returned with the error.
+    /// stands still in a write to the memory; [`Error::NoDescriptors`]; [`Error::System`]. The descriptor is returned
+    /// with the error.
     ///
     /// # Cost
     /// If the size is not sealed yet, a thread of the library seals the size: the process that made the memory may
