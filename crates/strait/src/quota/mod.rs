@@ -166,12 +166,17 @@ static ACCOUNTS: PerProcess<Mutex<Accounts>> =
 impl Account {
     /// Returns the account of the peer process `peer` for links that the peer of the account `introducer` has
     /// introduced; with `None`, for links without an introducer. Opens an account if there is none. A peer whose pid
-    /// the kernel does not report gets a new account each time.
+    /// the kernel does not report gets a new account each time; but all introduced links that are charged before the
+    /// kernel has named their peer share one account for each introducer.
     fn open(peer: Option<Peer>, introducer: Option<&Arc<Self>>) -> Arc<Self> {
         static NUMBER: AtomicU64 = AtomicU64::new(1);
         let mut accounts = unpoisoned(ACCOUNTS.get());
         let introducers = introducer.map_or(0, |account| account.number);
-        let key = peer.and_then(|peer| Some((peer.pid?, peer.uid, introducers)));
+        let key = match peer {
+            // No process has the pid 0.
+            None if introducer.is_some() => Some((0, 0, introducers)),
+            peer => peer.and_then(|peer| Some((peer.pid?, peer.uid, introducers))),
+        };
         // If an earlier process had the same pid, the new process inherits the amounts still held for the earlier
         // process.
         if let Some(known) = key.and_then(|key| accounts.processes.get(&key)).and_then(Weak::upgrade) {
