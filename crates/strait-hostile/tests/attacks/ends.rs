@@ -602,6 +602,9 @@ attack! {
     /// tell whether the peer's process is dead. So the victim follows the chain as slowly as that of a living peer.
     a04_a_nameless_peer_that_hangs_up_costs_no_more_processor_time {
         let (ours, theirs) = sockets();
+        // The kernel attaches no credentials to the handshake.
+        rustix::net::sockopt::set_socket_passcred(&ours, false).unwrap();
+        rustix::net::sockopt::set_socket_passcred(&theirs, false).unwrap();
         let mut peer = RawPeer::meet(ours).unwrap();
         let channel = Channel::over(theirs).unwrap();
         peer.pump().unwrap();
