@@ -31,7 +31,7 @@ fn recorded(per_message: usize) -> LibraryBenchmarkConfig {
 #[bench::round_trip_12(args = (strait_bench::round_trip(12),), config = recorded(575))]
 #[bench::round_trip_144(args = (strait_bench::round_trip(144),), config = recorded(2021))]
 #[bench::round_trip_1728(args = (strait_bench::round_trip(1728),), config = recorded(2198))]
-#[bench::call(args = (strait_bench::call(),), config = recorded(4164))]
+#[bench::call(args = (strait_bench::call(),), config = recorded(4376))]
 #[bench::batch(args = (strait_bench::batch(),), config = recorded(388))]
 #[bench::in_place(args = (strait_bench::in_place(),), config = recorded(1129))]
 #[bench::descriptor(args = (strait_bench::descriptor(),), config = recorded(3295))]
