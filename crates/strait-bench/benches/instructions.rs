@@ -37,7 +37,7 @@ fn recorded(per_message: usize) -> LibraryBenchmarkConfig {
 #[bench::descriptor(args = (strait_bench::descriptor(),), config = recorded(3295))]
 #[bench::value(args = (strait_bench::value(),), config = recorded(2789))]
 #[bench::forward(args = (strait_bench::forward(),), config = recorded(843))]
-#[bench::end(args = (strait_bench::end(),), config = recorded(11600))]
+#[bench::end(args = (strait_bench::end(),), config = recorded(10780))]
 #[bench::wait_set(args = (strait_bench::wait_set(),), config = recorded(2289))]
 fn messages(mut scene: Scene) -> Scene {
     scene.play();
