@@ -202,14 +202,19 @@ impl Routes {
 
     /// Takes the oldest request that the program has not taken yet.
     pub(super) fn next_request(&mut self) -> Option<Queued> {
-        self.wake_if_resumed(|routes| routes.remove_request(0))
+        if self.requests.is_empty() {
+            return None;
+        }
+        self.take_request(VecDeque::pop_front)
     }
 
-    /// Takes the request at the place `at` out of the requests that the program has not taken yet.
-    fn remove_request(&mut self, at: usize) -> Option<Queued> {
-        let queued = self.requests.remove(at)?;
-        self.request_bytes -= queued.message.bytes.len();
-        Some(queued)
+    /// Takes a request of those that the program has not taken yet. `take` removes the request from the queue.
+    fn take_request(&mut self, take: impl FnOnce(&mut VecDeque<Queued>) -> Option<Queued>) -> Option<Queued> {
+        self.wake_if_resumed(|routes| {
+            let queued = take(&mut routes.requests)?;
+            routes.request_bytes -= queued.message.bytes.len();
+            Some(queued)
+        })
     }
 
     /// Returns the number of requests that were received and that the program has not taken yet.
@@ -322,7 +327,7 @@ impl Routes {
                     *is_cancelled = true;
                     // A cancelled request that was not taken yet is never served.
                     if let Some(at) = self.requests.iter().position(|queued| queued.id == id) {
-                        let queued = self.wake_if_resumed(|routes| routes.remove_request(at));
+                        let queued = self.take_request(|requests| requests.remove(at));
                         self.deferred.push_back((CallKind::NoReply, id));
                         return Ok(queued.map(|queued| queued.message));
                     }
