@@ -5,6 +5,7 @@ use std::mem::MaybeUninit;
 use std::sync::Arc;
 
 use super::{HandleTable, Rx};
+use crate::blocked_on;
 use crate::channel::End;
 use crate::channel::transfer::close::CLOSE_THING;
 use crate::channel::transfer::table::LONGEST_INLINE;
@@ -87,11 +88,16 @@ impl End {
     /// lanes; `Ok` means yes.
     ///
     /// # Errors
-    /// [`Error::WouldBlock`] if the call must not block; [`Error::TimedOut`]; [`Error::Interrupted`].
+    /// [`Error::WouldBlock`] if the call must not block: blocked on nothing, because the next call continues at once;
+    /// [`Error::TimedOut`]; [`Error::Interrupted`].
     #[cold]
     pub(in crate::channel) fn goes_on(&self, deadline: Deadline, direction: Direction) -> Result<(), Error> {
         match () {
-            () if deadline.is_now() => Err(Error::WouldBlock),
+            () if deadline.is_now() => {
+                // An attempt in an earlier lane may have noted an obstacle there.
+                blocked_on::forget();
+                Err(Error::WouldBlock)
+            }
             () if deadline.has_passed() => Err(Error::TimedOut),
             () if direction == Direction::Sending => self.interruption().check(),
             () => self.recv_interruption().check(),
