@@ -174,8 +174,8 @@ impl Socket {
         self.fd.as_ref().expect("closed when it is dropped").as_fd()
     }
 
-    /// Calls `call` with the socket, and returns the result. If another process made the socket, the introducer's call
-    /// thread makes the call: a process with a copy of the socket can block each receive. The call then takes at most
+    /// Calls `call` with the socket, and returns the result. If another process made the socket, a call thread makes
+    /// the call: a process with a copy of the socket can block each receive. The call then takes at most
     /// some 250 ms.
     ///
     /// # Errors
@@ -185,9 +185,9 @@ impl Socket {
         &self,
         call: impl FnOnce(BorrowedFd<'_>) -> T + Send + 'static,
     ) -> Result<T, Error> {
-        let Some(thread) = self.ledger.introducer().and_then(Payer::call_thread) else { return Ok(call(self.fd())) };
+        let Some(calls) = self.ledger.introducer().and_then(Payer::peer_calls) else { return Ok(call(self.fd())) };
         let socket = self.fd.clone().expect("closed when it is dropped");
-        thread.call(move || call(socket.as_fd())).map_err(|none| match none {
+        calls.call(move || call(socket.as_fd())).map_err(|none| match none {
             NoResult::Blocked => {
                 self.ledger.note_that_introducer_blocks();
                 Error::BadPeer(BLOCKS)

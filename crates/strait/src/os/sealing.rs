@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 
 use crate::error::Error;
 use crate::os::fork::PerProcess;
-use crate::os::process::background;
+use crate::os::process::background::{self, NoThread};
 use crate::sync::unpoisoned;
 
 /// The greatest number of threads that add seals at the same time.
@@ -84,8 +84,8 @@ pub(crate) fn seal_elsewhere(
     };
     match background::try_to_start(c"strait-seal", STACK, run) {
         Ok(()) => {}
-        Err(libc::EPERM | libc::ENOSYS | libc::EACCES) => return seal((*fd).as_fd()),
-        Err(code) => return Err(Error::System { call: "clone", code }),
+        Err(NoThread::Forbidden) => return seal((*fd).as_fd()),
+        Err(NoThread::Failed(code)) => return Err(Error::System { call: "clone", code }),
     }
     result.recv_timeout(deadline.saturating_duration_since(Instant::now())).unwrap_or(Err(Error::WouldBlock))
 }

@@ -50,7 +50,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
 use crate::error::Error;
-use crate::os::call_thread::CallThread;
+use crate::os::call_thread::PeerCalls;
 use crate::os::epoll;
 use crate::os::fork::{Born, PerProcess};
 use crate::os::reaper::PacketRemoval;
@@ -140,8 +140,8 @@ pub(crate) struct Account {
     /// The last removal of a packet of the peer by a thread of the library, finished or not; `None` if no thread has
     /// removed a packet of the peer.
     taking: Mutex<Option<Arc<PacketRemoval>>>,
-    /// The thread that receives from the sockets which the peer has introduced.
-    call_thread: CallThread,
+    /// The receives from the sockets which the peer has introduced.
+    peer_calls: PeerCalls,
     /// The peer's breaches of the protocol that were reported to the program. Each breach is reported only once.
     reported: Mutex<Vec<&'static str>>,
 }
@@ -203,7 +203,7 @@ impl Account {
             pauses: AtomicU64::new(0),
             pending_close: AtomicU64::new(0),
             taking: Mutex::default(),
-            call_thread: CallThread::default(),
+            peer_calls: PeerCalls::default(),
             reported: Mutex::default(),
         });
         if let Some(key) = key {
@@ -646,9 +646,9 @@ impl Payer {
         PendingClose(Held { payer: self.clone(), amounts })
     }
 
-    /// Returns the thread that receives from the sockets which the peer has introduced; `None` if no peer is charged.
-    pub(crate) fn call_thread(&self) -> Option<&CallThread> {
-        self.account().map(|account| &account.call_thread)
+    /// Returns the place of the receives from the sockets which the peer has introduced; `None` if no peer is charged.
+    pub(crate) fn peer_calls(&self) -> Option<&PeerCalls> {
+        self.account().map(|account| &account.peer_calls)
     }
 
     /// Locks the account's field `taking`, the last removal of a packet of the peer by a thread of the library, and

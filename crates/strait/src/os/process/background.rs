@@ -29,12 +29,21 @@ pub(crate) fn start(name: &'static CStr, stack: usize, run: impl FnOnce() + Send
     try_to_start(name, stack, run).is_ok()
 }
 
-/// Starts a thread as [`start`] does. Fails with the error number of the C library if no thread could be started.
+/// The reason why a thread could not be started.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum NoThread {
+    /// A filter of system calls forbids threads.
+    Forbidden,
+    /// The C library or the kernel failed with this error number.
+    Failed(libc::c_int),
+}
+
+/// Starts a thread as [`start`] does, and returns the reason if no thread could be started.
 pub(crate) fn try_to_start(
     name: &'static CStr,
     stack: usize,
     run: impl FnOnce() + Send + 'static,
-) -> Result<(), libc::c_int> {
+) -> Result<(), NoThread> {
     // The new thread inherits the signal mask of the calling thread. If blocking is refused, handlers may run on the
     // new thread.
     let _blocked = Blocked::all();
@@ -48,8 +57,9 @@ pub(crate) fn try_to_start(
         drop(unsafe { Box::from_raw(thread) });
         if [libc::EPERM, libc::EACCES, libc::ENOSYS].contains(&created) {
             FORBIDDEN.store(true, Ordering::Relaxed);
+            return Err(NoThread::Forbidden);
         }
-        return Err(created);
+        return Err(NoThread::Failed(created));
     }
     Ok(())
 }
