@@ -2,8 +2,8 @@
 
 use std::cell::Cell;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex};
 
 use super::packet::{PACKET, Packet};
 use crate::deadline::Deadline;
@@ -16,6 +16,7 @@ use crate::os::socket::{self, Beside, Interest, Readiness, ReceivedPacket, Sent}
 use crate::quota::closing::{self, ReceivedFd};
 use crate::quota::{Ledger, OverLimit, Payer};
 use crate::shm::{Mapping, Shareable, Sizes};
+use crate::sync::unpoisoned;
 
 /// The attachments of a packet about to be sent, in this order: memory, sealed memory with a handle table, and other
 /// descriptors.
@@ -114,8 +115,10 @@ pub(crate) trait Io: Send + Sync {
     /// the handles of messages, and no handles are returned. From a socket that another process made, the call itself
     /// removes the packets that `takes` says; [`take`](Self::take) then does nothing.
     fn receive(&self, refusing: bool, takes: Takes) -> Result<Incoming, Error>;
-    /// Removes from the socket the packet that [`receive`](Self::receive) returned last; the caller passes this packet
-    /// as `packet`. Fails if the socket gives another packet. Every error of this call is permanent.
+    /// Removes from the socket the packet that [`receive`](Self::receive) returned last; the caller has processed this
+    /// packet, and passes it as `packet`. If the packet needs a thread for its removal, and no thread can be started,
+    /// the next look at the socket removes the packet. Fails if the socket gives another packet. Every error of this
+    /// call is permanent.
     fn take(&self, packet: &Packet) -> Result<(), Error>;
     /// Returns the sender of the next packet, and leaves the packet in the socket; `None` if no packet is there.
     fn next_sender(&self) -> Result<Option<Next>, Error> {
@@ -151,6 +154,8 @@ pub(crate) struct Socket {
     has_more: AtomicBool,
     /// Whether the last packet from [`Io::receive`] was removed from the socket already.
     is_taken: AtomicBool,
+    /// The packet at the head of the socket, if it was processed and could not be removed for lack of a thread.
+    unremoved: Mutex<Option<Packet>>,
     /// The ledger of the link (this link's part of the peer's account), which charges the peer for attachments received
     /// over the socket.
     ledger: Arc<Ledger>,
@@ -160,7 +165,7 @@ pub(crate) struct Socket {
 impl Socket {
     pub(crate) fn new(socket: OwnedFd, ledger: Arc<Ledger>) -> Self {
         let (has_more, is_taken) = (AtomicBool::new(false), AtomicBool::new(false));
-        Self { fd: Some(Arc::new(socket)), has_more, is_taken, ledger, born: Born::here() }
+        Self { fd: Some(Arc::new(socket)), has_more, is_taken, unremoved: Mutex::default(), ledger, born: Born::here() }
     }
 
     /// Returns whether another process made the socket, and sent it to this process with an introduction. The maker may
@@ -194,6 +199,32 @@ impl Socket {
             }
             NoResult::NoThread => Error::System { call: "clone", code: libc::EAGAIN },
         })
+    }
+
+    /// Removes the packet at the head of the socket, which is the packet `shown`.
+    ///
+    /// # Errors
+    /// A temporary error if no thread could be started for the removal. Every other error is permanent.
+    fn remove(&self, shown: &Packet) -> Result<(), Error> {
+        if let Some(socket) = self.fd.as_ref().filter(|_| self.has_more.load(Ordering::Relaxed)) {
+            return closing::take_elsewhere(socket.clone(), &shown.encode(), &self.ledger.payer());
+        }
+        let shown = *shown;
+        self.receive_by(move |socket| take_shown(socket, &shown))?
+    }
+
+    /// Removes the packet that was processed before and could not be removed; does nothing without such a packet. Fails
+    /// as [`remove`](Self::remove) does.
+    fn remove_processed(&self) -> Result<(), Error> {
+        let mut unremoved = unpoisoned(&self.unremoved);
+        let Some(packet) = *unremoved else { return Ok(()) };
+        match self.remove(&packet) {
+            Err(error) if error.passes() => Err(error),
+            removed => {
+                *unremoved = None;
+                removed
+            }
+        }
     }
 
     /// Returns whether a receive would find anything, as far as the kernel knows without a receive: a packet, or a
@@ -388,6 +419,7 @@ impl Io for Socket {
     }
 
     fn receive(&self, refusing: bool, takes: Takes) -> Result<Incoming, Error> {
+        self.remove_processed()?;
         let needed = Cell::new(1);
         unless_never(|| self.look(refusing, takes, &needed), || socket::are_descriptors_free(self.fd(), needed.get()))
     }
@@ -396,19 +428,17 @@ impl Io for Socket {
         if self.is_taken.swap(false, Ordering::Relaxed) {
             return Ok(());
         }
-        if let Some(socket) = self.fd.as_ref().filter(|_| self.has_more.load(Ordering::Relaxed)) {
-            return closing::take_elsewhere(socket.clone(), &packet.encode(), &self.ledger.payer());
-        }
-        let packet = *packet;
-        match self.receive_by(move |socket| take_shown(socket, &packet)) {
-            Ok(taken) => taken,
-            Err(error @ Error::BadPeer(_)) => Err(error),
-            // The packet was processed, and cannot be processed again.
-            Err(_) => Err(Error::PeerClosed),
+        match self.remove(packet) {
+            Err(error) if error.passes() => {
+                *unpoisoned(&self.unremoved) = Some(*packet);
+                Ok(())
+            }
+            removed => removed,
         }
     }
 
     fn next_sender(&self) -> Result<Option<Next>, Error> {
+        self.remove_processed()?;
         if !self.has_something()? {
             return Ok(None);
         }

@@ -42,7 +42,9 @@ const MOMENT: Duration = Duration::from_millis(1);
 const CHECKS: u32 = 250;
 
 type Outcome = Box<dyn Any + Send>;
-type Call = Box<dyn FnOnce() + Send>;
+
+/// A call with everything around it. The call passes its result on after it has called the argument.
+type Call = Box<dyn FnOnce(&dyn Fn()) + Send>;
 
 /// Yields the processor until `done` returns `true`, for [`YIELDING`] at most.
 fn yield_until(done: impl Fn() -> bool) {
@@ -66,10 +68,16 @@ struct Pool {
 struct PoolState {
     calls: VecDeque<Call>,
     threads: usize,
-    /// The number of threads without a call.
+    /// The number of threads without a call, or with a call that has been made.
     free: usize,
     /// The number of threads that sleep until there is a call.
     asleep: usize,
+}
+
+#[cfg(test)]
+thread_local! {
+    /// How many calls of this thread find a call thread before one call finds none; `None` if every call finds one.
+    pub(crate) static UNTIL_REFUSED: std::cell::Cell<Option<usize>> = const { std::cell::Cell::new(None) };
 }
 
 static POOL: PerProcess<Pool> = PerProcess::new(Pool::default);
@@ -78,6 +86,13 @@ impl Pool {
     /// Lets a thread make `call`: a thread without a call, or a new thread. Returns `call` if no thread could be
     /// started, or if [`MOST_THREADS`] threads have calls.
     fn make(&self, call: Call) -> Result<(), (NoThread, Call)> {
+        #[cfg(test)]
+        if let Some(before) = UNTIL_REFUSED.take() {
+            UNTIL_REFUSED.set(before.checked_sub(1));
+            if before == 0 {
+                return Err((NoThread::Failed(libc::EAGAIN), call));
+            }
+        }
         let mut state = unpoisoned(&self.state);
         if state.free <= state.calls.len() {
             let started = match state.threads {
@@ -120,8 +135,9 @@ impl Pool {
             };
             self.waiting.store(state.calls.len(), Ordering::Relaxed);
             drop(state);
-            call();
-            unpoisoned(&self.state).free += 1;
+            // The thread counts as free before the result is there. Otherwise the thread that waits for the result could
+            // give its next call first, and would need one more call thread.
+            call(&|| unpoisoned(&self.state).free += 1);
         }
     }
 }
@@ -148,11 +164,12 @@ struct Shared {
 }
 
 impl Shared {
-    /// Makes the call `make` in a call thread, and stores the result for the thread that waits for it. If that thread
+    /// Makes the call `make`, then calls `made`, and stores the result for the thread that waits for it. If that thread
     /// has given up, drops the result.
-    fn run(&self, make: impl FnOnce() -> Outcome) {
+    fn run(&self, make: impl FnOnce() -> Outcome, made: &dyn Fn()) {
         *unpoisoned(&self.step) = Step::Running;
         let outcome = make();
+        made();
         let mut step = unpoisoned(&self.step);
         if self.is_blocked.load(Ordering::Relaxed) {
             drop(step);
@@ -216,11 +233,11 @@ impl PeerCalls {
         drop(step);
         let call = {
             let shared = shared.clone();
-            move || shared.run(|| Box::new(make()))
+            move |made: &dyn Fn()| shared.run(|| Box::new(make()), made)
         };
         match POOL.get().make(Box::new(call)) {
             Ok(()) => yield_until(|| shared.is_done.load(Ordering::Relaxed)),
-            Err((NoThread::Forbidden, call)) => call(),
+            Err((NoThread::Forbidden, call)) => call(&|| {}),
             Err((NoThread::Failed(_), call)) => {
                 drop(call);
                 self.end_turn();

@@ -14,6 +14,7 @@ use crate::lane::directory::LaneDirectory;
 use crate::link::packet::Packet;
 use crate::link::{Attachments, InUse, Link, peers};
 use crate::os::alone::is_alone;
+use crate::os::call_thread::UNTIL_REFUSED;
 use crate::os::socket::{self, credentials};
 use crate::quota::{self, OverLimit, Resource};
 use crate::shm::{Mapping, Shareable, lane_size};
@@ -506,4 +507,34 @@ fn an_introduced_link_that_was_stuck_learns_who_its_peer_is() {
     found.reader.stuck.store(true, std::sync::atomic::Ordering::Relaxed);
     found.drain_once();
     assert!(found.process().is_some());
+}
+
+/// Shows that a packet that was processed is not processed again, if no thread could be started for the removal of the
+/// packet from an introduced socket.
+#[test]
+fn a_packet_that_no_thread_could_remove_is_processed_once() {
+    if !is_alone() {
+        return;
+    }
+    let one = Pair::named(0xb6);
+    let process = Link::over(one.introduce(1), usize::MAX, Arc::<LaneDirectory>::default()).unwrap();
+    one.ours.drain_once();
+    let mut found = None;
+    one.ours.announcements().named(|link| found = found.take().or_else(|| Some(Arc::clone(link))));
+    let found = found.expect("the introduced link");
+    process.send_handshake(0xb7).unwrap();
+    found.drain_once();
+    assert!(found.process().is_some());
+    let packet = Packet::Arena { token: 1, number: 5, lanes: 2, cells: SMALL as u32, with: 0 };
+    assert_eq!(process.try_send(&packet, Attachments::memory(&lane_memory())), Ok(true));
+    // The look at the packet finds a thread, and the removal finds none.
+    UNTIL_REFUSED.set(Some(1));
+    let lane = found.find_lane(name(5), 0, false, OverLimit::Refuse);
+    assert_eq!(UNTIL_REFUSED.get(), None, "a call was refused");
+    let lane = lane.unwrap();
+    found.drain_once();
+    assert!(!found.is_down(), "{:?}", found.reason());
+    let again = found.find_lane(name(5), 0, false, OverLimit::Refuse);
+    assert_eq!(again.err(), Some(Error::BadPeer("an end that this process has or had already")));
+    drop(lane);
 }
