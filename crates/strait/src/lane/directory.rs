@@ -106,21 +106,28 @@ impl Known {
     ///
     /// For an end that is closed (`over_limit` is [`OverLimit::Exceed`]), the memory is mapped even over a limit of the
     /// peer, unless the arena is larger than an honest process makes. It is then mapped only for as long as the
-    /// returned arena lives: until the end is closed. Such an arena does not know which ends of its lanes were here
-    /// before, so a peer can have an end closed twice. A second close disturbs only channels between this process and
-    /// processes for which the peer may make lanes.
+    /// returned arena lives: until the end is closed. Meanwhile further calls for such ends return that arena. Such an
+    /// arena does not know which ends of its lanes were here before, so a peer can have an end closed twice. A second
+    /// close disturbs only channels between this process and processes for which the peer may make lanes.
     fn map(&mut self, link: &Link, over_limit: OverLimit) -> Result<Arc<Arena>, Error> {
-        let (attachment, claim) = match &self.memory {
+        let (attachment, claim, for_closing) = match &mut self.memory {
             ArenaMemory::Mapped(arena) => return Ok(arena.clone()),
-            ArenaMemory::Arrived { attachment, claim, .. } => (attachment, *claim),
+            ArenaMemory::Arrived { attachment, claim, for_closing, .. } => (attachment, *claim, for_closing),
         };
+        if over_limit == OverLimit::Exceed
+            && let Some(arena) = for_closing.upgrade()
+        {
+            return Ok(arena);
+        }
         match link.map_arena(attachment, claim, OverLimit::Refuse) {
             Ok(arena) => {
                 self.memory = ArenaMemory::Mapped(arena.clone());
                 Ok(arena)
             }
             Err(Error::LimitReached(_)) if over_limit == OverLimit::Exceed && claim.is_plausible() => {
-                link.map_arena(attachment, claim, over_limit)
+                let arena = link.map_arena(attachment, claim, over_limit)?;
+                *for_closing = Arc::downgrade(&arena);
+                Ok(arena)
             }
             Err(error) => Err(error),
         }
@@ -143,6 +150,8 @@ enum ArenaMemory {
     Arrived {
         attachment: ReceivedAttachment,
         claim: Claim,
+        /// The arena, mapped over a limit of the peer for ends that are being closed, as long as these ends exist.
+        for_closing: Weak<Arena>,
         _charge: Option<Charge>,
     },
 }
@@ -442,7 +451,7 @@ impl LaneDirectory {
             Err(error @ Error::BadPeer(_)) => return Err(error),
             Err(_) => {
                 let charge = link.ledger().charge(Amounts::of(Resource::Descriptors, 1))?;
-                ArenaMemory::Arrived { attachment, claim, _charge: charge }
+                ArenaMemory::Arrived { attachment, claim, for_closing: Weak::new(), _charge: charge }
             }
         };
         let with = match with {
@@ -734,7 +743,14 @@ impl Link {
         moved: bool,
         over_limit: OverLimit,
     ) -> Result<Lane, Error> {
-        let Found { link, arena, is_held } = self.find_arena(name, side, true, over_limit)?;
+        let found = self.find_arena(name, side, true, over_limit)?;
+        self.lane_in(found, name, side, moved)
+    }
+
+    /// Returns the lane `name` in the arena `found` for the end on `side`; `moved` is as for
+    /// [`find_lane`](Self::find_lane).
+    fn lane_in(self: &Arc<Self>, found: Found, name: Name, side: usize, moved: bool) -> Result<Lane, Error> {
+        let Found { link, arena, is_held } = found;
         if arena.lane(name.slot).is_none() {
             return Err(Error::BadPeer("a lane outside of its arena"));
         }
@@ -745,11 +761,38 @@ impl Link {
         Ok(Lane::in_arena(&arena, name, side, link, source).expect("looked at just now"))
     }
 
-    /// Maps the memory of the arena with the lane `name`, for the end on `side`, if the memory is not mapped yet.
-    /// Returns a temporary error if the memory cannot be mapped now, and [`Error::BadPeer`] if the peer never announced
+    /// Returns the arena with the lane `name`, for the end on `side`; maps the memory of the arena if it is not mapped
+    /// yet. As long as the caller keeps the arena, [`find_ready_lane`](Self::find_ready_lane) needs no resource to find
+    /// the lane.
+    ///
+    /// # Errors
+    /// A temporary error if the arena cannot be looked for or mapped now; [`Error::BadPeer`] if the peer never announced
     /// the arena.
-    pub(crate) fn ready_lane(self: &Arc<Self>, name: Name, side: usize, over_limit: OverLimit) -> Result<(), Error> {
-        self.find_arena(name, side, false, over_limit).map(|_| ())
+    pub(crate) fn ready_lane(
+        self: &Arc<Self>,
+        name: Name,
+        side: usize,
+        over_limit: OverLimit,
+    ) -> Result<Arc<Arena>, Error> {
+        self.find_arena(name, side, false, over_limit).map(|found| found.arena)
+    }
+
+    /// Returns the lane `name` for an end that the peer has sent to this process, as [`find_lane`](Self::find_lane)
+    /// does. The caller has found the arena with [`ready_lane`](Self::ready_lane) before, so the arena is looked for
+    /// without a receive.
+    pub(crate) fn find_ready_lane(
+        self: &Arc<Self>,
+        name: Name,
+        side: usize,
+        over_limit: OverLimit,
+    ) -> Result<Lane, Error> {
+        let look_up = |link: &Arc<Self>, fit: Fit| link.look_up(name, side, true, fit, over_limit);
+        let among_all = |fit| look_up(self, fit).or_else(|| self.siblings().iter().find_map(|link| look_up(link, fit)));
+        match among_all(Fit::OtherElsewhere).or_else(|| among_all(Fit::Any)) {
+            Some(found) => self.lane_in(found?, name, side, false),
+            // The announcement has moved to another link meanwhile.
+            None => self.find_lane(name, side, false, over_limit),
+        }
     }
 
     /// Returns the arena of the lane `name`, and the link to the process that holds the other ends of the arena's

@@ -450,9 +450,9 @@ impl End {
         }
         let (sent, handles) = (parsed.descriptors, parsed.top.len());
         // Checked before anything is taken, because a later call may ask for the message again.
-        for (entry, ..) in parsed.ends.iter().skip(usize::from(holder.is_some())) {
-            link.ready_lane(entry.name, usize::from(entry.side), over_limit)?;
-        }
+        let entries = parsed.ends.iter().skip(usize::from(holder.is_some()));
+        let ready = entries.map(|(entry, ..)| link.ready_lane(entry.name, usize::from(entry.side), over_limit));
+        let _arenas = ready.collect::<Result<Vec<_>, _>>()?;
         let charge = link.ledger().charge_or(parsed.amounts(), over_limit)?;
         let mut found = match sent {
             0 => Default::default(),
@@ -465,7 +465,7 @@ impl End {
         let payer = link.ledger().payer();
         let origin = Origin::in_backlog_over(&link);
         let find = |entry: Entry| -> Result<Channel, Error> {
-            let lane = link.find_lane(entry.name, usize::from(entry.side), false, over_limit)?;
+            let lane = link.find_ready_lane(entry.name, usize::from(entry.side), over_limit)?;
             Ok(Channel { end: Arc::new(self.received(lane, entry)) })
         };
         if arrived < sent && holder.is_some() {

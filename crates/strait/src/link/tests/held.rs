@@ -6,6 +6,8 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::time::Duration;
 
+use rustix::process::{Resource as ProcessResource, Rlimit, getrlimit, setrlimit};
+
 use crate::deferred;
 use crate::error::Error;
 use crate::lane::Name;
@@ -537,4 +539,27 @@ fn a_packet_that_no_thread_could_remove_is_processed_once() {
     let again = found.find_lane(name(5), 0, false, OverLimit::Refuse);
     assert_eq!(again.err(), Some(Error::BadPeer("an end that this process has or had already")));
     drop(lane);
+}
+
+/// Shows that an end whose lane was made ready is found although nothing can be received from its link. Otherwise the
+/// end would be lost: its message has been received by then.
+#[test]
+fn a_lane_that_was_made_ready_is_found_without_a_receive() {
+    if !is_alone() {
+        return;
+    }
+    let [one, two] = [(); 2].map(|()| Pair::named(0xb8));
+    let _other = one.introduce(7);
+    one.announce(&lane_memory(), 1, 7);
+    let _arena = two.ours.ready_lane(name(1), 0, OverLimit::Refuse).unwrap();
+    // This packet needs a descriptor.
+    let _third = two.introduce(8);
+    let enough = getrlimit(ProcessResource::Nofile);
+    let lack = Rlimit { current: Some(0), maximum: enough.maximum };
+    setrlimit(ProcessResource::Nofile, lack).unwrap();
+    let missing = two.ours.find_lane(name(9), 0, false, OverLimit::Refuse).err();
+    let found = two.ours.find_ready_lane(name(1), 0, OverLimit::Refuse);
+    setrlimit(ProcessResource::Nofile, enough).unwrap();
+    assert_eq!(missing, Some(Error::NoDescriptors));
+    found.unwrap();
 }
