@@ -1,4 +1,5 @@
-//! A wake-up refused by the kernel for lack of memory, in a process that only drives a reactor.
+//! A wake-up refused by the kernel for lack of memory, in a process that waits for the answer, that only drives a
+//! reactor, or that makes no further call.
 
 #![cfg(strait_fault_points)]
 
@@ -20,7 +21,8 @@ const ROLE: &str = "STRAIT_FAULTS_ECHO";
 /// Held by the test with the plan: a process has one plan of faults.
 static PLAN: Mutex<()> = Mutex::new(());
 
-/// The child process: sends each message back, keeps received handles, and sleeps while there is no message.
+/// The child process: sends each message back, keeps received handles, and sleeps while there is no message. Ends with
+/// the message `end`.
 #[test]
 fn actor() {
     if std::env::var_os(ROLE).is_none() {
@@ -30,6 +32,9 @@ fn actor() {
     let mut idle = Vec::new();
     while let Ok(mut message) = channel.recv() {
         idle.append(&mut message.take_handles().unwrap());
+        if message.bytes() == b"end" {
+            return;
+        }
         channel.send_by(message.bytes(), DEADLINE).unwrap();
     }
 }
@@ -124,6 +129,31 @@ fn a_refused_wake_up_is_sent_by_whoever_drives_a_reactor() {
     }
     drop(channel);
     assert!(child.wait().unwrap().success());
+}
+
+/// Shows that a refused wake-up is sent although the process makes no further call of the library.
+#[test]
+fn a_refused_wake_up_is_sent_although_no_further_call_is_made() {
+    let _plan = PLAN.lock().unwrap_or_else(PoisonError::into_inner);
+    let begin = Instant::now();
+    loop {
+        let (mut child, channel) = start(&Options::new().wait(Wait::Block));
+        channel.send(b"first").unwrap();
+        channel.recv_by(DEADLINE).unwrap();
+        until_asleep(child.id());
+        assert!(fault::follow("fail:sendmsg:ENOBUFS:1"));
+        channel.send(b"end").unwrap();
+        let refused = fault::is_past();
+        let sent = Instant::now();
+        while child.try_wait().unwrap().is_none() {
+            assert!(sent.elapsed() < DEADLINE, "the peer sleeps");
+            std::thread::sleep(Duration::from_millis(1));
+        }
+        if refused {
+            break;
+        }
+        assert!(begin.elapsed() < DEADLINE, "no wake-up needed a packet");
+    }
 }
 
 /// Holds the name of the listener in the environment of the process that connects to it.

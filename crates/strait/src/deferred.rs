@@ -11,7 +11,7 @@
 //! |---|---|
 //! | an object to [drop](drop_later) | the thread that deferred the drop, in its next such call or at its end |
 //! | a [job](run_later) | the next such call of any thread |
-//! | an action that failed for lack of a thread or of memory, to be [tried again](try_later) | the next such call of any thread after a pause |
+//! | an action that failed for lack of a thread or of memory, to be [tried again](try_later) | the next such call of any thread after a pause, or a thread of the library |
 //!
 //! [`InTurn`] is for objects whose drop would drop further objects of their type: the objects are dropped one after the
 //! other.
@@ -20,13 +20,14 @@ use std::any::Any;
 use std::cell::{Cell, RefCell};
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::thread::LocalKey;
 use std::time::{Duration, Instant};
 
-use crate::blocked_on;
 use crate::os::fork::PerProcess;
+use crate::os::process::background;
 use crate::sync::unpoisoned;
+use crate::{blocked_on, os};
 
 /// A job: a closure that the library defers until its thread holds no lock of the library. A job runs once.
 type Job = Box<dyn FnOnce() + Send>;
@@ -82,6 +83,12 @@ struct Retries {
 /// The shortest time between a call of [`try_later`] and the next attempt of the failed action: 10 ms.
 const PAUSE: Duration = Duration::from_millis(10);
 
+/// Whether a thread of the library runs the recorded actions.
+static HAS_THREAD: PerProcess<AtomicBool> = PerProcess::new(AtomicBool::default);
+
+/// Stack size in bytes of that thread.
+const STACK: usize = 256 << 10;
+
 /// The objects of one thread that are to be dropped when the thread holds no lock of the library.
 struct Aside {
     things: RefCell<Vec<Box<dyn Any>>>,
@@ -124,14 +131,34 @@ pub(crate) fn run_later(job: impl FnOnce() + Send + 'static) {
 }
 
 /// Records the failed action `again`: the first call of [`run`], in any thread, after [`PAUSE`] has passed runs the
-/// action. Each call of `try_later` restarts the pause for all recorded actions. `what` is the action's name: a new
-/// action replaces a recorded action of the same name.
+/// action, or else a thread of the library, if it can be started. `what` is the action's name: a new action replaces a
+/// recorded action of the same name.
 #[cold]
 pub(crate) fn try_later(what: &'static str, again: fn()) {
     let mut retries = unpoisoned(RETRIES.get());
-    retries.when = Some(Instant::now() + PAUSE);
+    retries.when.get_or_insert_with(|| Instant::now() + PAUSE);
     retries.again.insert(what, again);
     PENDING.fetch_or(HAS_RETRIES, Ordering::Release);
+    drop(retries);
+    // The program may make no further call.
+    if !HAS_THREAD.get().swap(true, Ordering::SeqCst) && !background::start(c"strait-retry", STACK, retry) {
+        HAS_THREAD.get().store(false, Ordering::SeqCst);
+    }
+}
+
+/// Runs the recorded actions again and again, until none is left. No event tells that an action would succeed now.
+fn retry() {
+    let mut pause = PAUSE;
+    loop {
+        os::pause(pause);
+        pause = (2 * pause).min(blocked_on::POLL_INTERVAL);
+        postponed(try_again);
+        let retries = unpoisoned(RETRIES.get());
+        if retries.again.is_empty() {
+            HAS_THREAD.get().store(false, Ordering::SeqCst);
+            return;
+        }
+    }
 }
 
 /// Runs `act`, and returns its result; meanwhile the calling thread runs no deferred work. Meant for code that may drop
@@ -211,6 +238,7 @@ fn try_again() {
         return;
     }
     let again = std::mem::take(&mut retries.again);
+    retries.when = None;
     PENDING.fetch_and(!HAS_RETRIES, Ordering::AcqRel);
     drop(retries);
     again.into_values().for_each(|again| again());

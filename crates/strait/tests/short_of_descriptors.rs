@@ -412,6 +412,22 @@ fn a_doorbell_that_found_no_descriptor_is_sent_with_the_next_call() {
     common::finish(echo);
 }
 
+/// Shows that such a doorbell is sent soon after there are descriptors again, although the program makes no further
+/// call on the end.
+#[test]
+fn a_doorbell_that_found_no_descriptor_is_sent_without_a_further_call() {
+    let mut receiver = Receiver::new(Lacks::Descriptors, 0);
+    let (echo, channel) = common::spawn("echo");
+    channel.send_by(Outgoing::new(b"").handle(receiver.consumer), DEADLINE).unwrap();
+    let consumer = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_consumer().unwrap();
+    wakes(&mut receiver.orders, "write\nlack nothing", || {
+        assert_eq!(consumer.read_some(&mut [0; PIPE], SOON), Ok(4));
+    });
+    drop((channel, receiver.orders));
+    receiver.actor.wait_for_success();
+    common::finish(echo);
+}
+
 /// Shows that a doorbell reaches a consumer that has moved more often than one call without a wait follows.
 #[test]
 fn a_doorbell_reaches_a_consumer_that_has_moved_very_often() {

@@ -174,6 +174,9 @@ pub(crate) struct End {
     long_stall: AtomicBool,
     /// Whether this end was sent to another process, fused or closed. Then dropping the end closes nothing.
     sent: AtomicBool,
+    /// Whether this end, the end of a data pipe's channel, owes the other end a doorbell: see
+    /// [`ring`](pipe_end::ring).
+    owes_doorbell: AtomicBool,
     /// Whether this end is in a wait set; the field `member` then holds the end's member of the wait set.
     in_set: AtomicBool,
     /// Whether this end notifies its wait set after each received message. Set when the other end is closed while a
@@ -587,6 +590,7 @@ impl End {
             long_sleep: AtomicBool::new(false),
             long_stall: AtomicBool::new(false),
             sent: AtomicBool::new(false),
+            owes_doorbell: AtomicBool::new(false),
             in_set: AtomicBool::new(false),
             notifies_each: AtomicBool::new(false),
             member: Mutex::new(None),

@@ -8,17 +8,19 @@
 //! Writing and reading are in [`crate::pipe`].
 
 use std::fmt;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Mutex, Weak};
 
-use super::{Channel, Handle, PipeState, SendError, WakeWaiters, close};
-use crate::blocked_on;
+use super::{Channel, End, Handle, Outgoing, PipeState, SendError, WakeWaiters, close};
 use crate::deadline::Deadline;
 use crate::error::Error;
 use crate::os::fault;
+use crate::os::fork::PerProcess;
 use crate::ring::stream::{Reading, Shape, Writing};
 use crate::shm::PipeMemory;
+use crate::sync::unpoisoned;
 use crate::wake::lock::Lock;
+use crate::{blocked_on, deferred};
 
 /// The reason of the abort if a panic drops a [`DataProducer`], unless the program has set [another
 /// reason](DataProducer::set_abort_reason): 2^32 − 1.
@@ -108,9 +110,6 @@ pub(crate) struct Sleeper {
 pub(crate) struct PipeCore {
     pub(crate) channel: Channel,
     pub(crate) memory: PipeMemory,
-    /// Whether a doorbell (an empty message that wakes the other side) is still due: this process lacked a resource to
-    /// follow the other end to another process, or the other end had moved too often for [`FOLLOWS`] attempts.
-    owes: AtomicBool,
 }
 
 impl fmt::Debug for PipeCore {
@@ -121,49 +120,83 @@ impl fmt::Debug for PipeCore {
 
 impl PipeCore {
     pub(crate) fn new(channel: Channel, memory: PipeMemory) -> Self {
-        Self { channel, memory, owes: AtomicBool::new(false) }
+        Self { channel, memory }
     }
 
     /// Sends a doorbell (an empty message) to the other side, which sleeps according to its sleep word. If the doorbell
-    /// cannot be sent now, the next call on this end tries again, by [`make_up`](Self::make_up).
+    /// cannot be sent now, the end owes it: see [`End::ring`].
     #[cold]
     pub(crate) fn notify(&self) {
-        let _ = self.try_ring();
+        let _ = self.channel.end.ring();
     }
 
+    /// Sends the doorbell that this end owes, if any. Fails as [`End::ring_if_owed`] does.
+    #[inline]
+    pub(crate) fn make_up(&self) -> Result<(), Error> {
+        self.channel.end.ring_if_owed()
+    }
+}
+
+/// The ends that owe a doorbell.
+static OWING: PerProcess<Mutex<Vec<Weak<End>>>> = PerProcess::new(Mutex::default);
+
+/// Sends the doorbells that the ends of this process owe. An end whose doorbell still cannot be sent owes it again.
+fn ring_all_owed() {
+    let owing = std::mem::take(&mut *unpoisoned(OWING.get()));
+    for end in owing.iter().filter_map(Weak::upgrade).filter(|end| !end.was_sent()) {
+        if end.owes_doorbell.swap(false, Ordering::Relaxed) {
+            let _ = end.ring();
+        }
+    }
+}
+
+impl End {
+    /// Sends a doorbell (an empty message) to the other end, for a side of a data pipe.
+    ///
+    /// If this process lacks a resource to follow the other end to another process, or if the other end has moved too
+    /// often for [`FOLLOWS`] attempts, this end owes the doorbell. The other side may sleep until then. So the next
+    /// call on this end sends the doorbell, or [an action for later](deferred::try_later), or the move of this end.
+    ///
+    /// # Errors
+    /// If this end owes the doorbell now: [`Error::WouldBlock`] if a further call continues to follow the other end, or
+    /// the temporary error of a lacking resource.
+    fn ring(self: &Arc<Self>) -> Result<(), Error> {
+        let rung = self.try_ring();
+        if rung.is_err() && !self.owes_doorbell.swap(true, Ordering::Relaxed) {
+            unpoisoned(OWING.get()).push(Arc::downgrade(self));
+            deferred::try_later("doorbells", ring_all_owed);
+        }
+        rung
+    }
+
+    /// Sends the doorbell that this end owes; does nothing if it owes none.
+    ///
+    /// # Errors
+    /// As those of [`ring`](Self::ring); this end then still owes the doorbell.
+    #[inline]
+    pub(super) fn ring_if_owed(&self) -> Result<(), Error> {
+        if self.owes_doorbell.load(Ordering::Relaxed) { self.try_ring() } else { Ok(()) }
+    }
+
+    #[cold]
     fn try_ring(&self) -> Result<(), Error> {
         fault::point("before a doorbell");
-        let mut unsent = Error::WouldBlock;
         for _ in 0..FOLLOWS {
             blocked_on::forget();
-            match self.channel.try_send(b"") {
-                Err(SendError { error, .. }) if error.passes() => {
-                    unsent = error;
-                    break;
-                }
+            match self.send_any(&mut Outgoing::new(b""), Deadline::NOW) {
+                Err(SendError { error, .. }) if error.passes() => return Err(error),
                 // Nothing blocked the attempt: it has only followed the other end through as many lanes as one attempt
                 // may. The next attempt continues from there.
                 Err(SendError { error: Error::WouldBlock, .. }) if blocked_on::take().is_none() => {}
                 // If there is no room, enough doorbells are in flight; if the other end is closed, other calls report
                 // it.
                 _ => {
-                    self.owes.store(false, Ordering::Relaxed);
+                    self.owes_doorbell.store(false, Ordering::Relaxed);
                     return Ok(());
                 }
             }
         }
-        self.owes.store(true, Ordering::Relaxed);
-        Err(unsent)
-    }
-
-    /// Sends the doorbell that could not be sent before; does nothing if no doorbell is due.
-    ///
-    /// # Errors
-    /// If the doorbell still cannot be sent, and so stays due: [`Error::WouldBlock`] if a further call continues to
-    /// follow the other end, or the temporary error of a lacking resource.
-    #[inline]
-    pub(crate) fn make_up(&self) -> Result<(), Error> {
-        if self.owes.load(Ordering::Relaxed) { self.try_ring() } else { Ok(()) }
+        Err(Error::WouldBlock)
     }
 }
 

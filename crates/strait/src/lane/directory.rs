@@ -766,8 +766,8 @@ impl Link {
     /// the lane.
     ///
     /// # Errors
-    /// A temporary error if the arena cannot be looked for or mapped now; [`Error::BadPeer`] if the peer never announced
-    /// the arena.
+    /// A temporary error if the arena cannot be looked for or mapped now; [`Error::BadPeer`] if the peer never
+    /// announced the arena.
     pub(crate) fn ready_lane(
         self: &Arc<Self>,
         name: Name,

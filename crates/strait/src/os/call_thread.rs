@@ -135,8 +135,8 @@ impl Pool {
             };
             self.waiting.store(state.calls.len(), Ordering::Relaxed);
             drop(state);
-            // The thread counts as free before the result is there. Otherwise the thread that waits for the result could
-            // give its next call first, and would need one more call thread.
+            // The thread counts as free before the result is there. Otherwise the thread that waits for the result
+            // could give its next call first, and would need one more call thread.
             call(&|| unpoisoned(&self.state).free += 1);
         }
     }

@@ -377,6 +377,7 @@ impl Member {
             Ok(Ready::NOTHING) => Examined::Event { event: Event::new(key, Ready::TROUBLE), again: false },
             Ok(ready) => Examined::Event { event: Event::new(key, ready), again: !self.has_term(ONE_SHOT) },
             Err(_) => {
+                self.in_trouble.fetch_or(in_trouble, Ordering::Relaxed);
                 self.await_room_to_say_so();
                 Examined::Retry
             }

@@ -42,6 +42,7 @@ use crate::channel::receiver::next::MOST_LANES;
 use crate::channel::receiver::{PendingMove, Rx};
 use crate::channel::sender::Tx;
 use crate::deadline::Deadline;
+use crate::deferred;
 use crate::error::Error;
 use crate::lane::arena::SMALL;
 use crate::lane::{Lane, Name, waiter};
@@ -140,6 +141,8 @@ impl End {
         cells: Option<usize>,
         deadline: Deadline,
     ) -> Result<(), Error> {
+        // The process that gets this end does not know of the doorbell.
+        deferred::postponed(|| self.ring_if_owed())?;
         let mut tx = self.tx.lock_unless(deadline, || Interruption::SIGNALS)?;
         let mut rx = self.rx.lock_unless(deadline, || Interruption::SIGNALS)?;
         // The other end may move at the same time, again and again.
