@@ -36,7 +36,11 @@ pub(crate) trait Directory: Any + Send + Sync {
     fn may_drain(&self) -> bool;
 
     /// Called when `link` is being dropped and has received its remaining packets.
-    fn end(&self, link: &Link);
+    ///
+    /// # Errors
+    /// A temporary error if the announcements over the link may still be needed: the link must then be dropped again
+    /// later.
+    fn end(&self, link: &Link) -> Result<(), Error>;
 }
 
 /// The counts of the uses of one link.

@@ -2,9 +2,11 @@
 //! Each test is that thread: it leads a link, or holds a link that nothing uses any more. Each test runs in a process
 //! of its own, because calls of other threads receive from all links of their process, and hold links for a moment.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
+
+use rustix::process::{Rlimit, getrlimit, setrlimit};
 
 use crate::deferred;
 use crate::error::Error;
@@ -400,7 +402,7 @@ fn a_search_in_a_destructor_waits_for_links_that_other_threads_drop() {
         });
         is_dropping.recv().unwrap();
         let mut waited = Duration::ZERO;
-        crate::link::peers::while_dropping(&own.ours, || {
+        crate::link::peers::while_dropping(own.ours.number(), || {
             crate::link::peers::list_as_dropped(&own.ours);
             waited = wait();
         });
@@ -506,4 +508,85 @@ fn an_introduced_link_that_was_stuck_learns_who_its_peer_is() {
     found.reader.stuck.store(true, std::sync::atomic::Ordering::Relaxed);
     found.drain_once();
     assert!(found.process().is_some());
+}
+
+/// A process without free descriptors, until this value is dropped.
+struct Starved(Rlimit);
+
+impl Starved {
+    fn now() -> Self {
+        let before = getrlimit(rustix::process::Resource::Nofile);
+        // The kernel gives out the lowest free number.
+        let lowest = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+        setrlimit(rustix::process::Resource::Nofile, Rlimit { current: Some(lowest), ..before }).unwrap();
+        Self(before)
+    }
+}
+
+impl Drop for Starved {
+    fn drop(&mut self) {
+        setrlimit(rustix::process::Resource::Nofile, self.0).unwrap();
+    }
+}
+
+/// Calls the library, as a program does, until the link with this number is closed.
+fn await_closed(number: u64) {
+    let begin = std::time::Instant::now();
+    while Link::numbered(number).is_some() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the link is still open");
+        deferred::run();
+        std::thread::yield_now();
+    }
+}
+
+/// Introduces the process with this name to `pair`, which has not received the introduction yet. Returns the link of
+/// the introduced process.
+fn introduced_unread(pair: &Pair, name: u128) -> InUse {
+    let new = Link::over(pair.introduce(8), usize::MAX, Arc::<LaneDirectory>::default()).unwrap();
+    new.send_handshake(name).unwrap();
+    new
+}
+
+/// Receives an introduction by the peer of `pair`, and returns the link to the introduced process.
+fn newest_introduced(pair: &Pair) -> Arc<Link> {
+    pair.ours.drain_once();
+    let mut found = None;
+    pair.ours.announcements().named(|link| found = Some(Arc::clone(link)));
+    found.expect("the introduced link")
+}
+
+/// Shows that announcements are not forgotten while this process lacks the descriptors to receive the introduction of
+/// another link to the same process.
+#[test]
+fn announcements_wait_for_a_link_whose_introduction_cannot_be_received_now() {
+    if !is_alone() {
+        return;
+    }
+    // Whether something besides uses keeps the link, such as announcements over a link of its own.
+    for is_kept in [false, true] {
+        let process = 0xb9 + u128::from(is_kept);
+        let (old, introducer) = (Pair::named(process), Pair::named(0xbb));
+        let _other = old.introduce(7);
+        old.announce(&lane_memory(), 1, 7);
+        old.ours.drain_once();
+        let new = introduced_unread(&introducer, process);
+        let Pair { ours, peer: _peer } = old;
+        let dropped = ours.number();
+        let kept = is_kept.then(|| Arc::clone(&ours));
+        let starved = Starved::now();
+        drop(ours);
+        assert!(kept.as_ref().is_none_or(|link| !link.announcements().is_empty()));
+        drop(starved);
+        let found = newest_introduced(&introducer);
+        let first = found.find_lane(name(1), 0, false, OverLimit::Refuse);
+        let first = first.expect("the lane of an announcement that was not forgotten");
+        while kept.as_ref().is_some_and(|link| !link.announcements().is_empty()) {
+            deferred::run();
+        }
+        drop(kept);
+        await_closed(dropped);
+        let second = found.find_lane(name(1), 1, false, OverLimit::Refuse);
+        let second = second.expect("the lane of an announcement that was passed on");
+        drop((first, second, new));
+    }
 }
