@@ -353,20 +353,21 @@ impl Directory for LaneDirectory {
         may_drain()
     }
 
-    fn end(&self, link: &Link) -> Result<(), Error> {
-        let ended = self.end_announcements(link);
+    fn end(&self, link: &Link, heard: Result<(), Error>) -> Result<(), Error> {
+        let ended = self.end_announcements(link, heard);
         self.retire_arenas();
         ended
     }
 }
 
 impl LaneDirectory {
-    /// Passes on or forgets the announcements over the dropped link `link`. After an error, which is temporary, the announcements are still here.
-    fn end_announcements(&self, link: &Link) -> Result<(), Error> {
+    /// Passes on or forgets the announcements over the dropped link `link`. `heard` is the result of receiving its
+    /// remaining packets. After an error, which is temporary, the announcements are still here.
+    fn end_announcements(&self, link: &Link, heard: Result<(), Error>) -> Result<(), Error> {
         // Announcements without references are of arenas for the peer and this process alone. The peer refers to such
         // arenas over this link only. So closing the link of an ordinary peer looks at no link of another peer.
-        if unpoisoned(&self.announcements).has_references() {
-            retention::pass_on(link)?;
+        if heard.is_err_and(Error::passes) || unpoisoned(&self.announcements).has_references() {
+            retention::pass_on(link, heard)?;
         }
         drop(link.lose_announcements());
         std::mem::take(&mut *unpoisoned(&self.replaced)).into_iter().for_each(retention::forget);

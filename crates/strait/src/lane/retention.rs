@@ -73,8 +73,8 @@ pub(crate) fn may_have_lost() -> bool {
     HAS_LOST.load(Ordering::SeqCst)
 }
 
-/// Decides whether announcements may be forgotten. `heard` is the result of receiving the packets that can show
-/// another link to take them over. If this process lacks a resource to receive the packets, the caller must
+/// Decides whether announcements may be forgotten. `heard` is the result of receiving the packets that can bring such
+/// announcements, or show another link to take them over. If this process lacks a resource to receive the packets, the caller must
 /// forget nothing: a later call of the library [tries again](try_again). After [`MOST_TRIES`] such rounds, and if there
 /// are too many packets ([`NOT_NOW`]), announcements may be forgotten nevertheless.
 ///
@@ -95,11 +95,12 @@ fn may_forget(heard: Result<(), Error>) -> Result<(), Error> {
     Ok(())
 }
 
-/// Receives the packets of all links, as [`peers::drain_all`] does, and returns the result. After a success nothing is
-/// lacking any more.
-fn drain_all() -> Result<(), Error> {
+/// Receives the packets of all links, as [`peers::drain_all`] does, and returns the result. `before` is the result of
+/// receiving the packets of the dropped link, which that function leaves out. If both succeed, nothing is lacking any
+/// more.
+fn drain_all_after(before: Result<(), Error>) -> Result<(), Error> {
     let heard = peers::drain_all();
-    if heard.is_ok() {
+    if before.is_ok() && heard.is_ok() {
         ROUNDS.store(0, Ordering::Relaxed);
     }
     heard
@@ -165,7 +166,7 @@ pub(crate) fn forget_unreachable() {
     if credit + CREDIT_FREE >= LOOKED_AT.load(Ordering::Relaxed) && is_anything_to_forget() {
         // A link to the same process may not be known as such yet, because nothing was received from it. An error here
         // changes nothing: the packets are received again before anything is forgotten.
-        let _ = drain_all();
+        let _ = drain_all_after(Ok(()));
         // An error says that a later call tries again.
         let _ = collect(None);
     }
@@ -212,7 +213,9 @@ fn collect(late: Option<&Link>) -> Result<(), Error> {
         drop(turn);
         drop(reachable);
         let_go(all);
-        may_forget(drain_all())?;
+        // The packets of the dropped link may be what is lacking, so this success alone ends no row of rounds.
+        let heard = if late.is_some() { peers::drain_all() } else { drain_all_after(Ok(())) };
+        may_forget(heard)?;
         let (turn, all) = (uses::hold(), peers::all_there_are());
         let processes = processes_of(&all);
         let reachable = Reachable::from_uses(&all, &processes, late, &turn);
@@ -291,18 +294,23 @@ fn pass_on_or_forget(
 }
 
 /// Moves the announcements over `link` to another reachable link to the same process, if there is such a link.
-/// Otherwise forgets the announcements. The destructor of `link` runs, and has received the remaining packets.
+/// Otherwise forgets the announcements. The destructor of `link` runs; `heard` is the result of receiving the remaining
+/// packets.
 ///
 /// # Errors
-/// A temporary error if packets that can show another link to the same process cannot be received now. Nothing was moved or forgotten then.
-pub(crate) fn pass_on(link: &Link) -> Result<(), Error> {
+/// A temporary error if packets with such announcements, or packets that can show another link to the same process,
+/// cannot be received now. Nothing was moved or forgotten then.
+pub(crate) fn pass_on(link: &Link, heard: Result<(), Error>) -> Result<(), Error> {
     // Another link may lead to the same process without this process knowing, because nothing was received over that
     // link yet. The announcements stay in the directory meanwhile: a receiving thread may need them.
-    let all_heard = drain_all();
+    let all_heard = drain_all_after(heard);
     match link.process() {
         Some(process) if peers::links_to(process).is_empty() => may_forget(all_heard)?,
-        Some(_) => return collect(Some(link)),
-        None => {}
+        Some(_) => {
+            may_forget(heard)?;
+            return collect(Some(link));
+        }
+        None => may_forget(heard)?,
     }
     let announcements = link.lose_announcements();
     peers::forget(link.number());

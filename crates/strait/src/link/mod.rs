@@ -235,8 +235,8 @@ impl Link {
 
 impl Drop for Link {
     /// Receives the remaining packets of a link that is dropped. Channels over another link to the same process may
-    /// need the peer's announcements over this link. If it cannot be known now whether they do, a new link takes
-    /// everything of this link over, and is dropped later.
+    /// need the peer's announcements over this link. If the packets cannot be received now, a new link takes everything
+    /// of this link over, and is dropped later.
     fn drop(&mut self) {
         if self.is_elsewhere() {
             return;
@@ -249,9 +249,9 @@ impl Drop for Link {
             if peers::is_alone() || !self.directory.may_drain() {
                 return;
             }
-            let _ = self.receive_rest(reader::REST_LIMIT);
+            let heard = self.receive_rest(reader::REST_LIMIT).map(|_| ());
             fault::point("before the socket of a link is closed");
-            if self.directory.end(self).is_err() {
+            if self.directory.end(self, heard).is_err() {
                 peers::retain(&self.me.clone(), self.move_out());
             }
         });

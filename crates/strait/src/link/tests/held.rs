@@ -539,6 +539,53 @@ fn await_closed(number: u64) {
     }
 }
 
+/// Shows that announcements which a dropped link cannot receive, for lack of descriptors, are received later and passed
+/// on to another link to the same process. Meanwhile their absence accuses nobody.
+#[test]
+fn announcements_that_a_dropped_link_cannot_receive_now_are_received_later() {
+    if !is_alone() {
+        return;
+    }
+    let (old, new) = (Pair::named(0xb6), Pair::named(0xb6));
+    let _other = old.introduce(7);
+    old.announce(&lane_memory(), 1, 7);
+    let (Pair { ours, peer: _peer }, number) = (old, new.ours.number());
+    let dropped = ours.number();
+    let starved = Starved::now();
+    drop(ours);
+    let find = |side| new.ours.find_lane(name(1), side, false, OverLimit::Refuse);
+    let failed = find(0).map(drop).unwrap_err();
+    assert!(failed.passes(), "{failed}");
+    drop(starved);
+    let first = find(0).expect("the lane of the announcement that is received now");
+    await_closed(dropped);
+    let second = find(1).expect("the lane of the announcement that was passed on");
+    assert!(Link::numbered(number).is_some());
+    drop((first, second));
+}
+
+/// Shows that announcements which a dropped link cannot receive are received later, if this process does not know yet
+/// that another link leads to the same process.
+#[test]
+fn announcements_that_a_dropped_link_cannot_receive_now_pass_to_a_link_that_is_known_later() {
+    if !is_alone() {
+        return;
+    }
+    let (old, introducer) = (Pair::named(0xb7), Pair::named(0xb8));
+    let _other = old.introduce(7);
+    old.announce(&lane_memory(), 1, 7);
+    let new = introduced_unread(&introducer, 0xb7);
+    let Pair { ours, peer: _peer } = old;
+    let dropped = ours.number();
+    let starved = Starved::now();
+    drop(ours);
+    drop(starved);
+    let found = newest_introduced(&introducer);
+    found.find_lane(name(1), 0, false, OverLimit::Refuse).expect("the lane of the dropped link's announcement");
+    await_closed(dropped);
+    drop(new);
+}
+
 /// Introduces the process with this name to `pair`, which has not received the introduction yet. Returns the link of
 /// the introduced process.
 fn introduced_unread(pair: &Pair, name: u128) -> InUse {
@@ -589,4 +636,25 @@ fn announcements_wait_for_a_link_whose_introduction_cannot_be_received_now() {
         let second = second.expect("the lane of an announcement that was passed on");
         drop((first, second, new));
     }
+}
+
+/// Shows that a link which cannot receive its announcements for long is closed, because it may hold the descriptors
+/// that this process lacks, and that nobody is accused of the loss.
+#[test]
+fn a_lasting_shortage_closes_links_and_accuses_nobody() {
+    if !is_alone() {
+        return;
+    }
+    let (old, new) = (Pair::named(0xbc), Pair::named(0xbc));
+    let _other = old.introduce(7);
+    old.announce(&lane_memory(), 1, 7);
+    let Pair { ours, peer: _peer } = old;
+    let dropped = ours.number();
+    let starved = Starved::now();
+    drop(ours);
+    await_closed(dropped);
+    let find = || new.ours.find_lane(name(1), 0, false, OverLimit::Refuse).map(drop);
+    assert_eq!(find(), Err(Error::PeerClosed));
+    drop(starved);
+    assert_eq!(find(), Err(Error::PeerClosed));
 }
