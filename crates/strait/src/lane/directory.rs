@@ -12,7 +12,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, OnceLock, Weak};
 
-use super::retention::Search;
+use super::retention::{self, Search};
 use super::{Lane, Name};
 use crate::deferred::{self, InTurn};
 use crate::error::Error;
@@ -354,7 +354,7 @@ impl Directory for LaneDirectory {
         let has_announced = || siblings.iter().any(|link| !link.announcements().is_empty());
         let has_references = || unpoisoned(&self.announcements).has_references();
         if is_counted || (!is_retained() && (has_references() || (siblings.len() > 1 && has_announced()))) {
-            super::retention::forget_unreachable();
+            retention::forget_unreachable();
         }
     }
 
@@ -362,23 +362,27 @@ impl Directory for LaneDirectory {
         may_drain()
     }
 
-    fn end(&self, link: &Link) {
-        // Announcements without references are of arenas for the peer and this process alone. The peer refers to such
-        // arenas over this link only. So closing the link of an ordinary peer looks at no link of another peer.
-        let has_references = unpoisoned(&self.announcements).has_references();
-        if has_references {
-            // Another link may lead to the same process without this process knowing, because nothing was received over
-            // that link yet. The announcements stay in this directory meanwhile: a receiving thread may need them.
-            let _ = peers::drain_all();
-            super::retention::pass_on(link);
-        }
-        drop(link.lose_announcements());
-        std::mem::take(&mut *unpoisoned(&self.replaced)).into_iter().for_each(super::retention::forget);
+    fn end(&self, link: &Link, heard: Result<(), Error>) -> Result<(), Error> {
+        let ended = self.end_announcements(link, heard);
         self.retire_arenas();
+        ended
     }
 }
 
 impl LaneDirectory {
+    /// Passes on or forgets the announcements over the dropped link `link`. `heard` is the result of receiving its
+    /// remaining packets. After an error, which is temporary, the announcements are still here.
+    fn end_announcements(&self, link: &Link, heard: Result<(), Error>) -> Result<(), Error> {
+        // Announcements without references are of arenas for the peer and this process alone. The peer refers to such
+        // arenas over this link only. So closing the link of an ordinary peer looks at no link of another peer.
+        if heard.is_err_and(Error::passes) || unpoisoned(&self.announcements).has_references() {
+            retention::pass_on(link, heard)?;
+        }
+        drop(link.lose_announcements());
+        std::mem::take(&mut *unpoisoned(&self.replaced)).into_iter().for_each(retention::forget);
+        Ok(())
+    }
+
     /// Forgets this process's arenas for the peer of the dropped link and other processes, and tells the other
     /// processes. The other processes need no more lanes from this process to that peer, and forget the arenas once
     /// their ends have arrived.
@@ -545,7 +549,7 @@ impl LaneDirectory {
         // After the destructor of a link the program may never call the library again, so no job may be left.
         match link.is_being_dropped() {
             true => unpoisoned(&self.replaced).push(announcements),
-            false => deferred::run_later(|| super::retention::forget(announcements)),
+            false => deferred::run_later(|| retention::forget(announcements)),
         }
     }
 }
@@ -796,8 +800,9 @@ impl Link {
     }
 
     /// Returns the arena of the lane `name`, and the link to the process that holds the other ends of the arena's
-    /// lanes. Looks through the announcements over all links to the peer; fails with [`Error::BadPeer`] if no
-    /// announcement contains the arena. If `take` is set, the caller takes the end on `side`: the call marks that end
+    /// lanes. Looks through the announcements over all links to the peer. If no announcement contains the arena, fails
+    /// with [`Error::BadPeer`], or with [`Error::PeerClosed`] if this process may have lost the announcement. If `take`
+    /// is set, the caller takes the end on `side`: the call marks that end
     /// as held, and counts as one of the lookups after which an arena with one lane is forgotten.
     ///
     /// If two announcements contain the arena, both ends of the lane are in this process, and each end goes with an
@@ -827,7 +832,8 @@ impl Link {
             }
             search.await_dropped();
             if !search.was_disturbed() {
-                return heard.and(Err(Error::BadPeer("a lane that was never announced")));
+                let never = Error::BadPeer("a lane that was never announced");
+                return heard.and(Err(if retention::may_have_lost() { Error::PeerClosed } else { never }));
             }
         }
     }

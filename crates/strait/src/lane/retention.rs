@@ -13,22 +13,29 @@
 //! announcements over those links, unless another link to the same process takes the announcements over. So the cycles
 //! are opened, and the links are dropped.
 //!
+//! If not all packets can be received now, for lack of descriptors or memory, nothing is forgotten: an unread packet
+//! may show another link to the same process. A dropped link is then [retained](peers::retain), and the search is
+//! repeated later.
+//!
 //! Objects kept for an end in transit to this process ([`EndsInTransit`]) are counted uses of links, but do not retain
 //! the links. Only announcements retain them, as long as the end may arrive. The search runs only for links without
 //! other uses.
 
 use std::collections::{HashMap, HashSet};
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, MutexGuard};
 use std::time::Duration;
 
 use super::directory::{Announcements, let_go};
 use crate::deadline::Deadline;
+use crate::deferred;
+use crate::error::Error;
 use crate::lane::arena::Arena;
 use crate::lane::in_transit::{EndsInTransit, Seen};
 use crate::link::peers::Process;
 use crate::link::{Link, peers, uses};
 use crate::os::fault;
+use crate::os::socket::NOT_NOW;
 
 /// The size of the last search for links that nothing reaches: the number of links then, plus the number of lane slots,
 /// ends and lanes that the search found for ends in transit.
@@ -47,10 +54,68 @@ const CREDIT_EACH: usize = 64;
 /// How often announcements were passed on from one link to another.
 static PASSED_ON: AtomicU64 = AtomicU64::new(0);
 
+/// Returns how often announcements have moved to another link: passed on, or retained with their link.
+fn times_moved() -> u64 {
+    PASSED_ON.load(Ordering::SeqCst) + peers::times_retained()
+}
+
+/// The number of rounds in a row in which this process could not receive all packets, and so forgot nothing.
+static ROUNDS: AtomicU32 = AtomicU32::new(0);
+/// The most rounds in which nothing is forgotten. A round takes 10 ms at least, so these take 5 s at least. The links
+/// that are not closed meanwhile may hold the descriptors or the memory that this process lacks.
+const MOST_TRIES: u32 = 500;
+/// Whether this process has forgotten announcements although a peer may refer to them later.
+static HAS_LOST: AtomicBool = AtomicBool::new(false);
+
+/// Returns whether this process may have lost announcements to which an honest peer refers later: it could not receive
+/// all packets for long.
+pub(crate) fn may_have_lost() -> bool {
+    HAS_LOST.load(Ordering::SeqCst)
+}
+
+/// Decides whether announcements may be forgotten. `heard` is the result of receiving the packets that can bring such
+/// announcements, or show another link to take them over. If this process lacks a resource to receive the packets, the
+/// caller must forget nothing: a later call of the library [tries again](try_again). After [`MOST_TRIES`] such rounds,
+/// and if there are too many packets ([`NOT_NOW`]), announcements may be forgotten nevertheless.
+///
+/// # Errors
+/// The temporary error in `heard`, if the announcements must not be forgotten now.
+fn may_forget(heard: Result<(), Error>) -> Result<(), Error> {
+    match heard {
+        Err(error) if error.passes() => {
+            if error != NOT_NOW && ROUNDS.load(Ordering::Relaxed) < MOST_TRIES {
+                deferred::try_later("announcements", try_again);
+                return Err(error);
+            }
+            HAS_LOST.store(true, Ordering::SeqCst);
+        }
+        // After any other error the link is down, and its peer refers to nothing.
+        _ => {}
+    }
+    Ok(())
+}
+
+/// Receives the packets of all links, as [`peers::drain_all`] does, and returns the result. `before` is the result of
+/// receiving the packets of the dropped link, which that function leaves out. If both succeed, nothing is lacking any
+/// more.
+fn drain_all_after(before: Result<(), Error>) -> Result<(), Error> {
+    let heard = peers::drain_all();
+    if before.is_ok() && heard.is_ok() {
+        ROUNDS.store(0, Ordering::Relaxed);
+    }
+    heard
+}
+
+/// Counts a round in which nothing was forgotten, and searches again for links whose announcements can be forgotten.
+fn try_again() {
+    ROUNDS.fetch_add(1, Ordering::Relaxed);
+    forget_unreachable();
+}
+
 /// A search for an announcement among the links to a process. Another thread may pass announcements on meanwhile, so
 /// that the search finds them at neither link. Then the search is repeated, for at most [`SEARCH`].
 pub(crate) struct Search {
-    passed_on: u64,
+    moved: u64,
     until: Deadline,
     /// How often the search was repeated or ended.
     looks: u32,
@@ -72,7 +137,7 @@ const AGAIN: Duration = Duration::from_millis(50);
 impl Search {
     /// Begins a search.
     pub(crate) fn begin() -> Self {
-        Self { passed_on: PASSED_ON.load(Ordering::SeqCst), until: Deadline::after(SEARCH), looks: 0 }
+        Self { moved: times_moved(), until: Deadline::after(SEARCH), looks: 0 }
     }
 
     /// Waits while other threads drop links, which may have unread packets with the announcement, but not beyond
@@ -89,8 +154,8 @@ impl Search {
     pub(crate) fn was_disturbed(&mut self) -> bool {
         self.looks += 1;
         drop(uses::hold());
-        let before = std::mem::replace(&mut self.passed_on, PASSED_ON.load(Ordering::SeqCst));
-        before != self.passed_on && (self.looks <= LOOKS || !self.until.has_passed())
+        let before = std::mem::replace(&mut self.moved, times_moved());
+        before != self.moved && (self.looks <= LOOKS || !self.until.has_passed())
     }
 }
 
@@ -99,9 +164,11 @@ impl Search {
 pub(crate) fn forget_unreachable() {
     let credit = CREDIT.fetch_add(CREDIT_EACH, Ordering::Relaxed);
     if credit + CREDIT_FREE >= LOOKED_AT.load(Ordering::Relaxed) && is_anything_to_forget() {
-        // A link to the same process may not be known as such yet, because nothing was received from it.
-        let _ = peers::drain_all();
-        collect(None);
+        // A link to the same process may not be known as such yet, because nothing was received from it. An error here
+        // changes nothing: the packets are received again before anything is forgotten.
+        let _ = drain_all_after(Ok(()));
+        // An error says that a later call tries again.
+        let _ = collect(None);
     }
 }
 
@@ -135,7 +202,10 @@ fn processes_of(links: &[Arc<Link>]) -> Vec<Option<Process>> {
 /// received, and the search is repeated. Before a peer can use another link to this process, the peer has sent its
 /// handshake there, and the introducer the packet of the introduction. A peer without a handshake by then finds the
 /// link shut down before referring to the announcements.
-fn collect(late: Option<&Link>) {
+///
+/// # Errors
+/// A temporary error if not everything unread can be received now. Nothing was forgotten then.
+fn collect(late: Option<&Link>) -> Result<(), Error> {
     let (turn, all) = (uses::hold(), peers::all_there_are());
     let processes = processes_of(&all);
     let reachable = Reachable::from_uses(&all, &processes, late, &turn);
@@ -143,13 +213,17 @@ fn collect(late: Option<&Link>) {
         drop(turn);
         drop(reachable);
         let_go(all);
-        let _ = peers::drain_all();
+        // The packets of the dropped link may be what is lacking, so this success alone ends no row of rounds.
+        let heard = if late.is_some() { peers::drain_all() } else { drain_all_after(Ok(())) };
+        may_forget(heard)?;
         let (turn, all) = (uses::hold(), peers::all_there_are());
         let processes = processes_of(&all);
         let reachable = Reachable::from_uses(&all, &processes, late, &turn);
-        return pass_on_or_forget(all, &processes, reachable, late, turn);
+        pass_on_or_forget(all, &processes, reachable, late, turn);
+        return Ok(());
     }
     pass_on_or_forget(all, &processes, reachable, late, turn);
+    Ok(())
 }
 
 /// Returns the link to `process` that takes over the announcements of another link to the process: the first of `all`
@@ -220,14 +294,28 @@ fn pass_on_or_forget(
 }
 
 /// Moves the announcements over `link` to another reachable link to the same process, if there is such a link.
-/// Otherwise forgets the announcements. The destructor of `link` runs, and has received the remaining packets.
-pub(crate) fn pass_on(link: &Link) {
-    if link.process().is_some_and(|process| !peers::links_to(process).is_empty()) {
-        return collect(Some(link));
+/// Otherwise forgets the announcements. The destructor of `link` runs; `heard` is the result of receiving the remaining
+/// packets.
+///
+/// # Errors
+/// A temporary error if packets with such announcements, or packets that can show another link to the same process,
+/// cannot be received now. Nothing was moved or forgotten then.
+pub(crate) fn pass_on(link: &Link, heard: Result<(), Error>) -> Result<(), Error> {
+    // Another link may lead to the same process without this process knowing, because nothing was received over that
+    // link yet. The announcements stay in the directory meanwhile: a receiving thread may need them.
+    let all_heard = drain_all_after(heard);
+    match link.process() {
+        Some(process) if peers::links_to(process).is_empty() => may_forget(all_heard)?,
+        Some(_) => {
+            may_forget(heard)?;
+            return collect(Some(link));
+        }
+        None => may_forget(heard)?,
     }
     let announcements = link.lose_announcements();
     peers::forget(link.number());
     forget(announcements);
+    Ok(())
 }
 
 /// Forgets these announcements, and discards everything kept for ends in transit because of the announcements. Drops

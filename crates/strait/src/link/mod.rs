@@ -208,6 +208,25 @@ impl Link {
         self.me.clone()
     }
 
+    /// Moves everything except the uses out of this link, whose destructor runs. Returns a new link with all of that
+    /// and with the same number.
+    fn move_out(&mut self) -> Arc<Self> {
+        Arc::new_cyclic(|me| Self {
+            number: self.number,
+            me: me.clone(),
+            io: std::mem::replace(&mut self.io, Box::new(Local)),
+            uses: Uses::default(),
+            directory: self.directory.clone(),
+            peer: std::mem::take(&mut self.peer),
+            notifications: std::mem::take(&mut self.notifications),
+            ledger: self.ledger.clone(),
+            in_flight: std::mem::take(&mut self.in_flight),
+            unsent: std::mem::take(&mut self.unsent),
+            reader: std::mem::replace(&mut self.reader, Reader::new(self.ledger.clone())),
+            life: std::mem::take(&mut self.life),
+        })
+    }
+
     /// Returns whether the link's destructor runs.
     pub(crate) fn is_being_dropped(&self) -> bool {
         self.me.strong_count() == 0
@@ -216,12 +235,13 @@ impl Link {
 
 impl Drop for Link {
     /// Receives the remaining packets of a link that is dropped. Channels over another link to the same process may
-    /// need the peer's announcements over this link.
+    /// need the peer's announcements over this link. If the packets cannot be received now, a new link takes everything
+    /// of this link over, and is dropped later.
     fn drop(&mut self) {
         if self.is_elsewhere() {
             return;
         }
-        peers::while_dropping(self, || {
+        peers::while_dropping(self.number, || {
             let Some(socket) = self.io.socket() else { return };
             // From here on the peer cannot send, and sees that the link is down. So the peer refers to no announcement
             // over this link any more. Packets sent before can still be received.
@@ -229,9 +249,12 @@ impl Drop for Link {
             if peers::is_alone() || !self.directory.may_drain() {
                 return;
             }
-            let _ = self.receive_rest(reader::REST_LIMIT);
+            let heard = self.receive_rest(reader::REST_LIMIT).map(|_| ());
             fault::point("before the socket of a link is closed");
-            self.directory.end(self);
+            if self.directory.end(self, heard).is_err() {
+                peers::retain(&self.me.clone(), self.move_out());
+            }
         });
+        peers::forget_dropped(self.process());
     }
 }

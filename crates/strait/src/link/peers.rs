@@ -17,8 +17,8 @@
 
 use std::cell::RefCell;
 use std::collections::btree_map::Entry;
-use std::collections::{BTreeMap, BTreeSet};
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex, OnceLock, Weak};
 use std::time::{Duration, Instant};
 
@@ -89,7 +89,7 @@ impl Listed {
 }
 
 /// Returns the list of all links of this process to other processes, by number. A link that is being dropped stays in
-/// the list until the announcements of the peer were passed on ([`forget`]).
+/// the list until the announcements of the peer were passed on ([`forget`]), or until the link is [retained](retain).
 fn all() -> &'static Mutex<BTreeMap<u64, Listed>> {
     static ALL: PerProcess<Mutex<BTreeMap<u64, Listed>>> = PerProcess::new(Mutex::default);
     ALL.get()
@@ -142,20 +142,63 @@ pub(crate) fn list_as_dropped(link: &Link) {
 }
 
 /// Removes the dropped link with this number from the list of all links. Its peer's announcements were passed on to
-/// another link before, or are not needed. Does nothing if the link is not in the list.
+/// another link before, or are not needed. Does nothing if the link is not in the list, or is there again
+/// ([`retain`]).
 pub(crate) fn forget(number: u64) {
-    let known = unpoisoned(all()).remove(&number);
-    if known.is_some() {
+    let mut all_links = unpoisoned(all());
+    let removed = all_links.get(&number).is_some_and(Listed::is_being_dropped).then(|| all_links.remove(&number));
+    drop(all_links);
+    if removed.is_some() {
         forgotten().notify_all();
     }
 }
 
-/// Calls `step`, a part of the destructor of the link `link`, and then removes the link from the list of all links and
-/// from the peer table, because an entry retains the memory of its link.
-pub(crate) fn while_dropping(link: &Link, step: impl FnOnce()) {
+/// The dropped links that are retained: see [`retain`].
+static RETAINED: PerProcess<Mutex<VecDeque<Arc<Link>>>> = PerProcess::new(Mutex::default);
+
+/// How often a link was retained.
+static TIMES_RETAINED: AtomicU64 = AtomicU64::new(0);
+
+/// Returns how often a dropped link was [retained](retain) so far.
+pub(crate) fn times_retained() -> u64 {
+    TIMES_RETAINED.load(Ordering::SeqCst)
+}
+
+/// Enters `link` into the peer table and the list of all links in place of the link `dropped`, from which everything
+/// was moved to `link`; drops `link` later, after a pause. Until then its packets can be received, and the peer's
+/// announcements over it are found. Called by the destructor of `dropped`.
+pub(super) fn retain(dropped: &Weak<Link>, link: Arc<Link>) {
+    if let Some(process) = link.process()
+        && let Some(known) = unpoisoned(links()).get_mut(&process)
+    {
+        let places = known.iter_mut().filter(|known| Weak::ptr_eq(known, dropped));
+        places.for_each(|place| *place = Arc::downgrade(&link));
+    }
+    // Noted after the link is in the peer table, and before it stops counting as dropped: so a search that has not
+    // found the link in the table is repeated.
+    TIMES_RETAINED.fetch_add(1, Ordering::SeqCst);
+    note(&link);
+    forgotten().notify_all();
+    unpoisoned(RETAINED.get()).push_back(link);
+    deferred::try_later("retained links", drop_retained);
+}
+
+/// Drops the links that were [retained](retain), the oldest first. The first link that still cannot be dropped is
+/// retained again, behind the others, and ends the call: each such attempt receives from all links.
+fn drop_retained() {
+    let before = times_retained();
+    while times_retained() == before {
+        let Some(link) = unpoisoned(RETAINED.get()).pop_front() else { return };
+        drop(link);
+    }
+}
+
+/// Calls `step`, a part of the destructor of the link with the number `number`, and then removes the link from the list
+/// of all links, unless `step` has called [`retain`].
+pub(crate) fn while_dropping(number: u64, step: impl FnOnce()) {
     /// Notes that the thread has left the destructor of the link, even after a panic in the program's code.
-    struct Dropped<'a>(&'a Link);
-    impl Drop for Dropped<'_> {
+    struct Dropped(u64);
+    impl Drop for Dropped {
         fn drop(&mut self) {
             let _ = DROPPING.try_with(|dropping| {
                 let mut dropping = dropping.borrow_mut();
@@ -164,14 +207,18 @@ pub(crate) fn while_dropping(link: &Link, step: impl FnOnce()) {
                     *dropping = Dropping::default();
                 }
             });
-            forget(self.0.number());
+            forget(self.0);
         }
     }
-    let _ = DROPPING.try_with(|dropping| dropping.borrow_mut().links.push(link.number()));
-    let dropped = Dropped(link);
+    let _ = DROPPING.try_with(|dropping| dropping.borrow_mut().links.push(number));
+    let _dropped = Dropped(number);
     step();
-    drop(dropped);
-    if let Some(process) = link.process() {
+}
+
+/// Removes the dropped links to `process` from the peer table, because an entry retains the memory of its link. Does
+/// nothing if the process is `None`.
+pub(crate) fn forget_dropped(process: Option<Process>) {
+    if let Some(process) = process {
         let mut links = unpoisoned(links());
         if let Entry::Occupied(mut known) = links.entry(process) {
             known.get_mut().retain(|known| known.strong_count() > 0);
@@ -206,7 +253,9 @@ pub(crate) fn await_dropped(deadline: Deadline) {
     let dropped =
         |(number, link): (&u64, &Listed)| (link.is_being_dropped() && !own.contains(number)).then_some(*number);
     let going: Vec<u64> = all_links.iter().filter_map(dropped).collect();
-    while going.iter().any(|number| all_links.contains_key(number)) && !deadline.has_passed() {
+    let is_going =
+        |all_links: &BTreeMap<u64, Listed>, number| all_links.get(number).is_some_and(Listed::is_being_dropped);
+    while going.iter().any(|number| is_going(&all_links, number)) && !deadline.has_passed() {
         all_links = forgotten().wait(all(), all_links, deadline.remaining(Instant::now()));
     }
 }

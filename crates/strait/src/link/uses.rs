@@ -35,8 +35,13 @@ pub(crate) trait Directory: Any + Send + Sync {
     /// Returns whether the dropped link may receive its remaining packets first.
     fn may_drain(&self) -> bool;
 
-    /// Called when `link` is being dropped and has received its remaining packets.
-    fn end(&self, link: &Link);
+    /// Called when `link` is being dropped and has received its remaining packets; `heard` is the result of the last
+    /// receive.
+    ///
+    /// # Errors
+    /// A temporary error if the announcements over the link may still be needed: the link must then be dropped again
+    /// later.
+    fn end(&self, link: &Link, heard: Result<(), Error>) -> Result<(), Error>;
 }
 
 /// The counts of the uses of one link.

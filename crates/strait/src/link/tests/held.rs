@@ -2,7 +2,7 @@
 //! Each test is that thread: it leads a link, or holds a link that nothing uses any more. Each test runs in a process
 //! of its own, because calls of other threads receive from all links of their process, and hold links for a moment.
 
-use std::os::fd::AsFd;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -403,7 +403,7 @@ fn a_search_in_a_destructor_waits_for_links_that_other_threads_drop() {
         });
         is_dropping.recv().unwrap();
         let mut waited = Duration::ZERO;
-        crate::link::peers::while_dropping(&own.ours, || {
+        crate::link::peers::while_dropping(own.ours.number(), || {
             crate::link::peers::list_as_dropped(&own.ours);
             waited = wait();
         });
@@ -562,4 +562,161 @@ fn a_lane_that_was_made_ready_is_found_without_a_receive() {
     setrlimit(ProcessResource::Nofile, enough).unwrap();
     assert_eq!(missing, Some(Error::NoDescriptors));
     found.unwrap();
+}
+
+/// A process without free descriptors, until this value is dropped.
+struct Starved(Rlimit);
+
+impl Starved {
+    fn now() -> Self {
+        let before = getrlimit(rustix::process::Resource::Nofile);
+        // The kernel gives out the lowest free number.
+        let lowest = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
+        setrlimit(rustix::process::Resource::Nofile, Rlimit { current: Some(lowest), ..before }).unwrap();
+        Self(before)
+    }
+}
+
+impl Drop for Starved {
+    fn drop(&mut self) {
+        setrlimit(rustix::process::Resource::Nofile, self.0).unwrap();
+    }
+}
+
+/// Calls the library, as a program does, until the link with this number is closed.
+fn await_closed(number: u64) {
+    let begin = std::time::Instant::now();
+    while Link::numbered(number).is_some() {
+        assert!(begin.elapsed() < Duration::from_secs(60), "the link is still open");
+        deferred::run();
+        std::thread::yield_now();
+    }
+}
+
+/// Shows that announcements which a dropped link cannot receive, for lack of descriptors, are received later and passed
+/// on to another link to the same process. Meanwhile their absence accuses nobody.
+#[test]
+fn announcements_that_a_dropped_link_cannot_receive_now_are_received_later() {
+    if !is_alone() {
+        return;
+    }
+    let (old, new) = (Pair::named(0xb6), Pair::named(0xb6));
+    let _other = old.introduce(7);
+    old.announce(&lane_memory(), 1, 7);
+    let (Pair { ours, peer: _peer }, number) = (old, new.ours.number());
+    let dropped = ours.number();
+    let starved = Starved::now();
+    drop(ours);
+    let find = |side| new.ours.find_lane(name(1), side, false, OverLimit::Refuse);
+    let failed = find(0).map(drop).unwrap_err();
+    assert!(failed.passes(), "{failed}");
+    drop(starved);
+    let first = find(0).expect("the lane of the announcement that is received now");
+    await_closed(dropped);
+    let second = find(1).expect("the lane of the announcement that was passed on");
+    assert!(Link::numbered(number).is_some());
+    drop((first, second));
+}
+
+/// Shows that announcements which a dropped link cannot receive are received later, if this process does not know yet
+/// that another link leads to the same process.
+#[test]
+fn announcements_that_a_dropped_link_cannot_receive_now_pass_to_a_link_that_is_known_later() {
+    if !is_alone() {
+        return;
+    }
+    let (old, introducer) = (Pair::named(0xb7), Pair::named(0xb8));
+    let _other = old.introduce(7);
+    old.announce(&lane_memory(), 1, 7);
+    let new = introduced_unread(&introducer, 0xb7);
+    let Pair { ours, peer: _peer } = old;
+    let dropped = ours.number();
+    let starved = Starved::now();
+    drop(ours);
+    drop(starved);
+    let found = newest_introduced(&introducer);
+    found.find_lane(name(1), 0, false, OverLimit::Refuse).expect("the lane of the dropped link's announcement");
+    await_closed(dropped);
+    drop(new);
+}
+
+/// Introduces the process with this name to `pair`, which has not received the introduction yet. Returns the link of
+/// the introduced process.
+fn introduced_unread(pair: &Pair, name: u128) -> InUse {
+    let new = Link::over(pair.introduce(8), usize::MAX, Arc::<LaneDirectory>::default()).unwrap();
+    new.send_handshake(name).unwrap();
+    new
+}
+
+/// Receives an introduction by the peer of `pair`, and returns the link to the introduced process.
+fn newest_introduced(pair: &Pair) -> Arc<Link> {
+    pair.ours.drain_once();
+    let mut found = None;
+    pair.ours.announcements().named(|link| found = Some(Arc::clone(link)));
+    found.expect("the introduced link")
+}
+
+/// Shows that announcements are not forgotten while this process lacks the descriptors to receive the introduction of
+/// another link to the same process.
+#[test]
+fn announcements_wait_for_a_link_whose_introduction_cannot_be_received_now() {
+    if !is_alone() {
+        return;
+    }
+    // Whether something besides uses keeps the link, such as announcements over a link of its own.
+    for is_kept in [false, true] {
+        let process = 0xb9 + u128::from(is_kept);
+        let (old, introducer) = (Pair::named(process), Pair::named(0xbb));
+        let _other = old.introduce(7);
+        old.announce(&lane_memory(), 1, 7);
+        old.ours.drain_once();
+        let new = introduced_unread(&introducer, process);
+        let Pair { ours, peer: _peer } = old;
+        let dropped = ours.number();
+        let kept = is_kept.then(|| Arc::clone(&ours));
+        let starved = Starved::now();
+        drop(ours);
+        assert!(kept.as_ref().is_none_or(|link| !link.announcements().is_empty()));
+        drop(starved);
+        let found = newest_introduced(&introducer);
+        let first = found.find_lane(name(1), 0, false, OverLimit::Refuse);
+        let first = first.expect("the lane of an announcement that was not forgotten");
+        while kept.as_ref().is_some_and(|link| !link.announcements().is_empty()) {
+            deferred::run();
+        }
+        drop(kept);
+        await_closed(dropped);
+        let second = found.find_lane(name(1), 1, false, OverLimit::Refuse);
+        let second = second.expect("the lane of an announcement that was passed on");
+        drop((first, second, new));
+    }
+}
+
+/// Shows that a link which cannot receive its announcements for long is closed, because it may hold the descriptors
+/// that this process lacks, and that nobody is accused of the loss.
+#[test]
+fn a_lasting_shortage_closes_links_and_accuses_nobody() {
+    if !is_alone() {
+        return;
+    }
+    let (old, new) = (Pair::named(0xbc), Pair::named(0xbc));
+    let _other = old.introduce(7);
+    old.announce(&lane_memory(), 1, 7);
+    let Pair { ours, peer: _peer } = old;
+    let dropped = ours.number();
+    let starved = Starved::now();
+    drop(ours);
+    let find = || new.ours.find_lane(name(1), 0, false, OverLimit::Refuse).map(drop);
+    let begin = std::time::Instant::now();
+    let mut found = find();
+    while found == Err(Error::NoDescriptors) {
+        assert!(begin.elapsed() < Duration::from_secs(120), "the link is still open");
+        deferred::run();
+        std::thread::yield_now();
+        found = find();
+    }
+    assert_eq!(found, Err(Error::PeerClosed));
+    await_closed(dropped);
+    drop(starved);
+    assert_eq!(find(), Err(Error::PeerClosed));
 }
