@@ -120,6 +120,7 @@ fn contest(asked: &cli::Peers) -> Result<PeerResults> {
         budget: asked.budget,
         cpus,
         seed: asked.seed.unwrap_or_else(runner::any_seed),
+        commit: asked.commit.clone(),
     })
 }
 

@@ -336,6 +336,9 @@ pub(crate) struct Peers {
     /// Random seed for the run order [default: a new one each time]
     #[arg(long)]
     pub(crate) seed: Option<u64>,
+    /// Commit of the measured programs, to be recorded in the results
+    #[arg(long, value_name = "COMMIT", conflicts_with = "from")]
+    pub(crate) commit: Option<String>,
     /// Measure nothing: take the results from FILE, as written by `-o`
     #[arg(long, value_name = "FILE", conflicts_with = "output")]
     pub(crate) from: Option<PathBuf>,

@@ -128,11 +128,15 @@ fn peers_are_measured_on_one_processor_and_a_dead_one_has_no_figure() {
     peer(directory.path(), "strait", figure);
     peer(directory.path(), "pipe", &format!("{figure}; kill -SEGV $$"));
     let file = directory.path().join("peers.json");
-    let words = ["bench", "peers", "--cpus", "0", "--rows", "round-trip:64", "--repetitions", "1", "-o"];
+    let words =
+        ["bench", "peers", "--cpus", "0", "--rows", "round-trip:64", "--repetitions", "1", "--commit", "c0ffee", "-o"];
     let words = [&words[..], &[file.to_str().unwrap(), "--programs", directory.path().to_str().unwrap()]].concat();
     let output = strait(&words);
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
     let results: Value = serde_json::from_str(&std::fs::read_to_string(&file).unwrap()).unwrap();
+    assert_eq!(results["commit"], "c0ffee");
+    let shared = strait(&["bench", "peers", "--share", "--from", file.to_str().unwrap()]);
+    assert!(String::from_utf8_lossy(&shared.stdout).contains(", commit c0ffee."), "{shared:?}");
     let figures: Vec<_> =
         results["figures"].as_array().unwrap().iter().filter(|figure| figure["form"] == "default").collect();
     let spots: BTreeSet<_> = figures.iter().map(|figure| figure["spot"].as_str().unwrap()).collect();

@@ -5,16 +5,17 @@ use std::sync::Arc;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::stream;
 use http::Uri;
 use hyper::server::conn::http2;
 use hyper_util::rt::{TokioExecutor, TokioIo};
 use hyper_util::service::TowerToHyperService;
 use strait::Peer;
-use strait_tokio::{Listener, Reactor, Stream};
+use strait_tokio::{ConnectInfo, Listener, Reactor, Stream};
 use tokio::io::{AsyncRead, AsyncWrite};
 use tokio::net::{UnixListener, UnixStream};
 use tonic::service::Routes;
-use tonic::transport::{Channel, Endpoint, Error};
+use tonic::transport::{Channel, Endpoint, Error, Server};
 use tower::{Service, service_fn};
 
 use generated::echo_client::EchoClient;
@@ -60,14 +61,39 @@ struct Echoing;
 #[tonic::async_trait]
 impl Echo for Echoing {
     async fn echo(&self, request: tonic::Request<Request>) -> Result<tonic::Response<Reply>, tonic::Status> {
-        let client = request.extensions().get::<Peer>().and_then(|peer| peer.pid).unwrap_or(0);
+        let client = client_of(&request).and_then(|peer| peer.pid).unwrap_or(0);
         let body = request.into_inner().body;
         Ok(tonic::Response::new(Reply { body, client, processor_time: crate::processor_time() }))
     }
 }
 
-/// Serves clients that connect over Strait. Each request has the client's identity, as reported by the kernel, as an
-/// extension.
+/// Returns the identity of the client, an extension of the request: tonic's server puts a [`ConnectInfo`] there, and
+/// [`serve`] a [`Peer`].
+fn client_of<T>(request: &tonic::Request<T>) -> Option<Peer> {
+    let extensions = request.extensions();
+    extensions.get::<Peer>().copied().or_else(|| extensions.get::<ConnectInfo>()?.peer)
+}
+
+/// Serves clients that connect over Strait, by the server of tonic. Ends after an error of the listener that does not
+/// pass.
+///
+/// # Errors
+/// The errors of tonic's server.
+pub async fn serve_by_tonic(listener: Listener, reactor: &Reactor) -> Result<(), Error> {
+    let incoming = stream::unfold((), |()| async {
+        loop {
+            match listener.accept_stream(reactor).await {
+                Ok(stream) => return Some((Ok::<_, io::Error>(stream), ())),
+                // tonic would call `accept_stream` again at once. A lack of descriptors or memory passes.
+                Err(error) => crate::pause_after(error).await.ok()?,
+            }
+        }
+    });
+    Server::builder().add_service(EchoServer::new(Echoing)).serve_with_incoming(incoming).await
+}
+
+/// Serves clients that connect over Strait, by hyper. Each request has the client's identity, as reported by the
+/// kernel, as an extension.
 ///
 /// # Errors
 /// The errors of [`Listener::accept_stream`] that do not pass.

@@ -12,15 +12,17 @@ use tokio::time::timeout;
 const LIMIT: Duration = Duration::from_secs(60);
 const NAME: &str = "STRAIT_TEST_SERVICE";
 
-/// The program started by the tests: both services, under two names.
+/// The program started by the tests: the service of gRPC by hyper and by tonic's server, and that of tarpc.
 #[tokio::test]
 async fn child() {
     let Ok(name) = std::env::var(NAME) else { return };
     let reactor = Reactor::new().unwrap();
     let grpc = grpc::serve(Listener::bind(&format!("{name}-grpc")).unwrap(), &reactor);
+    let tonic = grpc::serve_by_tonic(Listener::bind(&format!("{name}-tonic")).unwrap(), &reactor);
     let tarpc = tarpc::serve(Listener::bind(&format!("{name}-tarpc")).unwrap(), &reactor);
-    let (grpc, tarpc) = tokio::join!(grpc, tarpc);
+    let (grpc, tonic, tarpc) = tokio::join!(grpc, tonic, tarpc);
     grpc.and(tarpc).unwrap();
+    tonic.unwrap();
 }
 
 /// The process of the services; killed at the end of a test, also of a failed test.
@@ -52,7 +54,17 @@ const SIZES: [usize; 5] = [0, 1, 64, 100_000, 1 << 20];
 
 #[tokio::test]
 async fn a_grpc_service_answers_and_knows_its_client() {
-    let (_server, name) = start("grpc", "grpc");
+    answers("grpc", "grpc").await;
+}
+
+#[tokio::test]
+async fn the_server_of_tonic_takes_streams_and_knows_their_clients() {
+    answers("incoming", "tonic").await;
+}
+
+/// Asserts that a service of gRPC answers many calls with their own bodies and the number of this process.
+async fn answers(test: &str, kind: &str) {
+    let (_server, name) = start(test, kind);
     let reactor = Arc::new(Reactor::new().unwrap());
     let client = timeout(LIMIT, grpc::connect(&name, reactor)).await.expect("in time").unwrap();
     // Many calls at a time over one connection.

@@ -43,6 +43,8 @@ mod framed;
 mod io;
 mod listener;
 mod stream;
+#[cfg(feature = "tonic014")]
+mod tonic;
 mod wait_set;
 
 pub use connect::{connect, connect_channel};
@@ -51,6 +53,8 @@ pub use framed::Framed;
 pub use io::{PipeReader, PipeWriter};
 pub use listener::Listener;
 pub use stream::Stream;
+#[cfg(feature = "tonic014")]
+pub use tonic::ConnectInfo;
 pub use wait_set::AsyncWaitSet;
 
 pub use strait::task::{AsyncCallEnd, AsyncChannel, AsyncConsumer, AsyncProducer, AsyncReceiver, AsyncSender};

@@ -37,6 +37,7 @@ fn child() {
         ("waits beside admitted", waits_beside_admitted),
         ("intruder", intruder),
         ("activated", activated),
+        ("without watches", without_watches),
         ("takes parent without descriptors", takes_parent_without_descriptors),
         ("squatter", squatter),
         ("crowd", crowd),
@@ -312,6 +313,68 @@ fn a_client_can_wait_for_its_server() {
     let failed = names.connector().wait_for_listener().connect("nobody", Duration::from_millis(20)).unwrap_err();
     assert_eq!(failed.error, Error::NobodyThere);
     assert_eq!(names.connector().wait_for_listener().connect("nobody", Deadline::NOW).unwrap_err(), failed);
+}
+
+/// Sets the kernel's limit `name` for the user namespace of this process.
+fn limit_watches(name: &str, limit: u32) {
+    std::fs::write(format!("/proc/sys/user/{name}"), limit.to_string()).unwrap();
+}
+
+/// Connects in `directory` while this process's user has no inotify instance left, and then no watch.
+fn without_watches(directory: &str) {
+    let connector = || Connector::new().directory(directory).wait_for_listener();
+    for (limit, call, code) in [
+        (
+            "max_inotify_instances",
+            "inotify_init1 (limits: open files, and sysctl fs.inotify.max_user_instances)",
+            libc::EMFILE,
+        ),
+        ("max_inotify_watches", "inotify_add_watch (limit: sysctl fs.inotify.max_user_watches)", libc::ENOSPC),
+    ] {
+        limit_watches(limit, 0);
+        let failed = connector().connect("late", DEADLINE).unwrap_err();
+        assert_eq!(failed.error, Error::System { call, code });
+        assert!(failed.to_string().contains(call) && failed.name.as_deref() == Some("late"), "{failed}");
+        // Nobody waits for a listener that is there, nor does a listener for its clients, by a watch.
+        let listener = Listener::builder().directory(directory).bind("there").unwrap();
+        let client = std::thread::spawn({
+            let connector = connector();
+            move || connector.connect("there", DEADLINE).unwrap().send(b"hello").unwrap()
+        });
+        assert_eq!(listener.accept(DEADLINE).unwrap().recv_by(DEADLINE).unwrap().bytes(), b"hello");
+        client.join().unwrap();
+        limit_watches(limit, 100);
+    }
+    let client = std::thread::spawn({
+        let connector = connector();
+        move || connector.connect("late", DEADLINE).unwrap().send(b"hello").unwrap()
+    });
+    wait_until("the client watches the directory", || watches(std::process::id()));
+    let listener = Listener::builder().directory(directory).bind("late").unwrap();
+    assert_eq!(listener.accept(DEADLINE).unwrap().recv_by(DEADLINE).unwrap().bytes(), b"hello");
+    client.join().unwrap();
+}
+
+/// Shows that a wait for a missing listener fails at once, with the limit to raise, if this user's inotify instances or
+/// watches are used up; that all else works without an instance; and that the wait works once the limit is raised.
+#[test]
+fn without_inotify_the_wait_for_a_listener_names_the_limit() {
+    let unshare = |words: &[&str]| {
+        let mut unshare = Command::new("unshare");
+        unshare.args(["--user", "--map-root-user"]).args(words).stdout(Stdio::null());
+        unshare
+    };
+    // The limits are those of a user namespace of the test: others go on with theirs.
+    let allowed = unshare(&["test", "-w", "/proc/sys/user/max_inotify_instances"]).stderr(Stdio::null()).status();
+    if !allowed.is_ok_and(|status| status.success()) {
+        return println!("left out: no user namespace with limits of its own can be made");
+    }
+    let names = Names::new("unwatched");
+    let inner = command("without watches", names.path());
+    let mut wrapped = unshare(&[]);
+    wrapped.arg(inner.get_program()).args(inner.get_args());
+    wrapped.envs(inner.get_envs().filter_map(|(name, value)| Some((name, value?))));
+    finish(Actor(wrapped.spawn().unwrap()));
 }
 
 /// Shows that an absolute path is a name in the directory that the path says, for listeners and clients, and that the

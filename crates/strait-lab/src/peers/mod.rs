@@ -56,6 +56,8 @@ pub struct Contest {
     pub cpus: Cpus,
     /// The seed of the order.
     pub seed: u64,
+    /// The commit of the programs, recorded in the results.
+    pub commit: Option<String>,
 }
 
 /// Measures everything in `contest`. After an interrupt (Ctrl-C), returns the figures measured until then.
@@ -110,6 +112,7 @@ pub fn run(contest: &Contest) -> Result<PeerResults> {
         machine,
         seconds: begin.elapsed().as_secs_f64(),
         began,
+        commit: contest.commit.clone(),
         repetitions: contest.repetitions,
         milliseconds: contest.milliseconds,
         seed: contest.seed,

@@ -113,6 +113,7 @@ mod tests {
             complete: true,
             seconds: 1.0,
             began: 0,
+            commit: None,
             figures: vec![
                 figure("a", "A & B", 90_000.0),
                 figure("strait", "Strait", 400.0),

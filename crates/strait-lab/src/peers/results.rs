@@ -218,6 +218,9 @@ pub struct PeerResults {
     /// When the run began, in seconds since 1970.
     #[serde(default)]
     pub began: u64,
+    /// The commit of the measured programs, as named by the caller; with `-dirty` behind it if their sources differed.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub commit: Option<String>,
     /// The figures.
     pub figures: Vec<Figure>,
 }
@@ -337,6 +340,7 @@ mod tests {
             complete: true,
             seconds: 1.0,
             began: 0,
+            commit: None,
             figures: vec![figure(Row::RoundTrip(64), spot, runs.clone())],
         };
         let two = results(Spot::Two);

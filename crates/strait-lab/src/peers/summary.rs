@@ -176,6 +176,7 @@ mod tests {
             complete: true,
             seconds: 1.0,
             began: 0,
+            commit: None,
             figures: vec![
                 figure("flag", "floor: flag", row, trip(90.0)),
                 figure("pipe", "pipe", row, Run { foreign: Some(0.5), ..trip(90_000.0) }),

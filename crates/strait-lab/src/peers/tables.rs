@@ -63,8 +63,9 @@ pub fn markdown(results: &PeerResults) -> String {
 /// Returns what belongs below the tables: how the figures were taken, which are disturbed, and why others are missing.
 fn notes(results: &PeerResults) -> String {
     let end = if results.complete { "" } else { ", stopped before its end" };
+    let commit = results.commit.as_ref().map_or_else(String::new, |commit| format!(", commit {commit}"));
     let mut out = format!(
-        "\n{}, {}, {:.0} s{end}.\nMedians of up to {} runs of {} ms in random order, each with two new processes; \
+        "\n{}, {}, {:.0} s{end}{commit}.\nMedians of up to {} runs of {} ms in random order, each with two new processes; \
          [quartiles].\nCPU: both sides, for each round trip or message. Built with Cargo's profile `release`.\n",
         results.machine.words(),
         date(results.began),
@@ -216,6 +217,7 @@ mod tests {
             complete: true,
             seconds: 1.0,
             began: 0,
+            commit: None,
             figures: vec![
                 figure("pipe", "pipe", row, vec![trip(80_000.0), trip(90_000.0), trip(100_000.0)]),
                 figure("strait", "Strait", row, vec![trip(400.0), trip(450.0), trip(500.0)]),
@@ -241,6 +243,36 @@ mod tests {
         let text = print(&results, false);
         assert!(text.contains("\npipe !") && !text.contains("\nStrait !"), "{text}");
         assert!(text.contains("200 !") && text.contains("disturbed (!): pipe, default: round trip of 64 B"), "{text}");
+    }
+
+    #[test]
+    fn the_notes_name_the_measured_commit_if_it_is_known() {
+        let mut results = results();
+        let unknown = markdown(&results);
+        assert!(unknown.contains("1970-01-01, 1 s.\n"), "{unknown}");
+        results.commit = Some("0123456789ab-dirty".to_owned());
+        let known = markdown(&results);
+        assert!(known.contains("1970-01-01, 1 s, commit 0123456789ab-dirty.\n"), "{known}");
+    }
+
+    /// Shows that the page of all tables has what is printed from the recorded run, which may have been written before
+    /// results named their commit. Headings and blank lines differ.
+    #[test]
+    fn the_page_of_tables_has_every_line_of_the_recorded_run() {
+        let docs = concat!(env!("CARGO_MANIFEST_DIR"), "/../../docs");
+        let results = crate::peers::read(format!("{docs}/peers.json").as_ref()).unwrap();
+        let page = std::fs::read_to_string(format!("{docs}/how-it-works/peers.md")).unwrap();
+        let (_, page) = page.split_once("<!-- figures begin").unwrap();
+        let (page, _) = page.split_once("<!-- figures end -->").unwrap();
+        fn lines(text: &str) -> Vec<&str> {
+            let is_kept = |line: &&str| {
+                !line.is_empty() && !["**", "## ", "```", ": tools"].iter().any(|mark| line.starts_with(mark))
+            };
+            text.lines().filter(is_kept).collect()
+        }
+        let printed = markdown(&results);
+        assert_eq!(lines(page), lines(&printed), "tools/how-fast writes the page");
+        assert!(printed.lines().count() > 100);
     }
 
     #[test]

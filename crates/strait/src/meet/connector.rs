@@ -96,6 +96,9 @@ impl Connector {
     /// Makes [`connect`](Self::connect) wait until its deadline for a listener of the name, if there is none yet. The
     /// wait sleeps until something changes in the name directories; missing name directories of the user are made.
     ///
+    /// If this user has no inotify instance or watch left, [`connect`](Self::connect) fails with an [`Error::System`]
+    /// that names the limit.
+    ///
     /// A service manager gives a socket its name shortly before it listens on the socket. A wait can miss such a
     /// socket: start the client after the unit.
     #[must_use]
