@@ -800,7 +800,10 @@ fn close_reading(lane: &Arc<Lane>, end: &End) {
 impl End {
     /// Receives a backlog prepended by another process, and returns the messages. `table` is the handle table of the
     /// messages, `token` the token of the ring, and `message` the number of the attachments. If a descriptor of the
-    /// backlog did not arrive, fails with [`Error::PeerClosed`], so that the receiving direction of this end ends.
+    /// backlog did not arrive, the messages report the loss of their handles. If handles of a message fail with a
+    /// temporary error, that message reports the loss. If the memory of a payload fails with a temporary error, the
+    /// call fails with [`Error::PeerClosed`], so that the receiving direction of this end ends; a fuse sends no such
+    /// memory.
     pub(in crate::channel) fn receive_prepended(
         &self,
         rx: &mut Rx,
@@ -816,7 +819,8 @@ impl End {
         let end = holder.end.clone();
         let (arrived, _) = self.receive_table(rx, token, message, parsed, Some(holder))?;
         match arrived.lost() {
-            // A part of the messages is worse than none, here as with an end that arrives with a backlog.
+            // A payload could not be mapped; a part of the messages is worse than none. A fuse puts all payloads into
+            // the table.
             Some(_) => Err(Error::PeerClosed),
             None => Ok(end.take_backlog()),
         }
