@@ -478,6 +478,70 @@ fn a_fuse_succeeds_whichever_of_its_packets_shows_that_a_far_end_is_dead() {
     }
 }
 
+/// Takes all lanes within this process that need no further mapping, except for `spare` of them. Returns the channels
+/// that have these lanes. Ends the plan of the process.
+fn take_lanes_but(spare: usize) -> Vec<(Channel, Channel)> {
+    assert!(fault::follow("fail:mmap:ENOMEM:1"));
+    let mut taken: Vec<_> = std::iter::from_fn(|| Channel::pair().ok()).collect();
+    assert!(fault::is_past());
+    fault::record();
+    taken.truncate(taken.len().saturating_sub(spare));
+    taken
+}
+
+/// Makes two channels, each by its function in `make`, and fuses them with the plan that the mapping `failing` fails.
+/// Only `spare` lanes within this process need no mapping then. If the fuse fails, fuses the returned ends again.
+/// Checks that the far ends receive all messages. If `closes` is set, the first far end is closed before the fuse.
+/// Returns whether the first fuse failed.
+fn fuse_without_memory(make: [fn() -> (Channel, Channel); 2], closes: bool, failing: &str, spare: usize) -> bool {
+    let [(a, ours), (theirs, b)] = make.map(|make| make());
+    a.send(b"from a").unwrap();
+    a.send(with_files(1)).unwrap();
+    b.send(b"from b").unwrap();
+    let a = (!closes).then_some(a);
+    let taken = take_lanes_but(spare);
+    assert!(fault::follow(&format!("fail:mmap:ENOMEM:{failing}")));
+    let fused = ours.fuse(theirs, DEADLINE);
+    fault::record();
+    drop(taken);
+    let has_failed = fused.is_err();
+    if let Err(failed) = fused {
+        assert_eq!(failed.error, Error::NoMemory { call: "mmap" });
+        failed.channels.0.fuse(failed.channels.1, DEADLINE).unwrap();
+    }
+    let what = format!("closed: {closes}, mapping {failing}, {spare} spare lanes");
+    let bytes = |end: &Channel| end.recv_by(DEADLINE).map(|message| message.bytes().to_vec());
+    assert_eq!(bytes(&b), Ok(b"from a".to_vec()), "{what}");
+    assert_eq!(b.recv_by(DEADLINE).unwrap().take_handles().unwrap().len(), 1, "{what}");
+    match a {
+        Some(a) => assert_eq!(bytes(&a), Ok(b"from b".to_vec()), "{what}"),
+        None => assert_eq!(b.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed, "{what}"),
+    }
+    has_failed
+}
+
+/// Shows that a fuse that has no memory for a lane within this process loses no message, whichever lane it is. Each far
+/// end is in this process or behind a socket, and the first one is open or closed.
+#[test]
+fn a_fuse_that_finds_no_memory_loses_no_message() {
+    let _alone = alone();
+    let within: fn() -> (Channel, Channel) = || Channel::pair().unwrap();
+    let outside: fn() -> (Channel, Channel) = over_a_socket;
+    // Each plan lets the mappings for larger lanes, and for lanes to other processes, succeed.
+    let cases = [
+        ([within, within], true, "2"),
+        ([outside, outside], true, "1:after:before an arena is sent"),
+        ([within, outside], false, "1:after:before an arena is sent"),
+        ([outside, within], false, "2:after:before an arena is sent"),
+        ([outside, outside], false, "3:after:before an arena is sent"),
+    ];
+    for (make, closes, failing) in cases {
+        let failed = (0..8).filter(|spare| fuse_without_memory(make, closes, failing, *spare)).count();
+        assert!(failed > 0, "no fuse found too little memory: closed: {closes}, mapping {failing}");
+        assert!(failed < 8, "each fuse found too little memory: closed: {closes}, mapping {failing}");
+    }
+}
+
 /// Shows that a call of `bind` that fails after it has made the socket file removes the file before it releases the
 /// lock of the name. Without the lock, the file may be the socket of another process.
 #[test]

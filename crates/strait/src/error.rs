@@ -105,7 +105,8 @@ pub enum Error {
     /// any more. [`NotArmed`](crate::wait::NotArmed) says which of the two, with the channel's status.
     NotArmed,
     /// Not all descriptors of the received message arrived; the bytes of the message did. This process had no free
-    /// descriptor, holds as many for the peer as it may ([`Limits`](crate::quota::Limits)), or takes none
+    /// descriptor, had no memory to map a data pipe of the message, holds as many descriptors for the peer as it may
+    /// ([`Limits`](crate::quota::Limits)), or takes none
     /// ([`Options::accept_descriptors`](crate::Options::accept_descriptors)).
     HandlesLost {
         /// The number of descriptors that the peer sent with the message.

@@ -4,13 +4,14 @@
 mod common;
 
 use std::fs::File;
-use std::io::Read;
+use std::io::{Read, Write};
 use std::os::fd::OwnedFd;
 use std::time::Duration;
 
 use common::{Actor, DEADLINE, SOON, parent, spawn, wait_until};
 use rustix::process::{Resource, Rlimit, getrlimit, setrlimit};
 use strait::call::CallEnd;
+use strait::pipe::DataPipe;
 use strait::wait::{Interest, Mode, WaitSet};
 use strait::{Channel, Error, Handle, Outgoing};
 
@@ -25,6 +26,7 @@ fn child() {
         ("holds an end", holds_an_end),
         ("receives with little memory", receives_with_little_memory),
         ("receives a request with little memory", receives_a_request_with_little_memory),
+        ("receives a backlog with little memory", receives_a_backlog_with_little_memory),
     ]);
 }
 
@@ -360,4 +362,81 @@ fn a_request_for_which_there_is_no_memory_is_received_later() {
     let reply = channel.recv_by(DEADLINE).unwrap();
     assert_eq!(&reply.bytes()[..6], b"there\x07");
     actor.wait_for_success();
+}
+
+/// The bytes of a data pipe for which a process does not find memory.
+const LARGE_PIPE: usize = 256 << 20;
+
+/// Receives messages from two ends, joined by the parent, while there is no memory for the large data pipes among the
+/// handles.
+fn receives_a_backlog_with_little_memory(_: &str) {
+    let channel = parent();
+    let end = channel.recv_by(DEADLINE).unwrap().take_handles().unwrap().remove(0).into_channel().unwrap();
+    channel.send(b"has it").unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"fused");
+    lack_memory_but(LARGE_PIPE as u64 / 16);
+    let mut first = end.recv_by(DEADLINE).unwrap();
+    limit(Resource::As, None);
+    assert_eq!(first.bytes(), b"first");
+    let mut consumer = first.take_handles().unwrap().remove(0).into_consumer().unwrap();
+    let mut read = String::new();
+    consumer.read_to_string(&mut read).unwrap();
+    assert_eq!(read, "in a pipe");
+
+    let mut second = end.recv_by(DEADLINE).unwrap();
+    assert_eq!(second.bytes(), b"second");
+    assert_eq!(second.take_handles().unwrap_err(), Error::HandlesLost { sent: 4, arrived: 0 });
+
+    let mut third = end.recv_by(DEADLINE).unwrap();
+    assert_eq!(third.bytes(), b"third");
+    let rider = third.take_handles().unwrap().remove(0).into_channel().unwrap();
+    let mut inner = rider.recv_by(DEADLINE).unwrap();
+    assert_eq!(inner.bytes(), b"in the rider");
+    assert_eq!(inner.take_handles().unwrap_err(), Error::HandlesLost { sent: 1, arrived: 0 });
+    rider.send(b"from the rider").unwrap();
+
+    let mut last = end.recv_by(DEADLINE).unwrap();
+    assert_eq!(last.bytes(), b"last");
+    assert_eq!(common::content_of(last.take_handles().unwrap().remove(0)), b"a file");
+    end.send(b"all have come").unwrap();
+    assert_eq!(end.recv_by(DEADLINE).unwrap().bytes(), b"behind them");
+}
+
+/// Shows that a receiver without memory for a handle of one unreceived message of a fuse loses the handles of that
+/// message alone. The message and all others arrive, and so do the handles of the others. The lost handles are closed,
+/// and no lost producer counts as finished.
+#[test]
+fn a_handle_for_which_there_is_no_memory_is_lost_alone() {
+    let (actor, channel) = spawn("receives a backlog with little memory");
+    let ((a, b), (c, d)) = (Channel::pair().unwrap(), Channel::pair().unwrap());
+    channel.send(Outgoing::new(b"").handle(d)).unwrap();
+    assert_eq!(channel.recv_by(DEADLINE).unwrap().bytes(), b"has it");
+
+    let (mut producer, consumer) = DataPipe::pair(4096).unwrap();
+    producer.write_all(b"in a pipe").unwrap();
+    drop(producer);
+    a.send(Outgoing::new(b"first").handle(consumer)).unwrap();
+
+    let pipe = |capacity| DataPipe::pair(capacity).unwrap();
+    let ((small, from_small), (large, from_large)) = (pipe(4096), pipe(LARGE_PIPE));
+    let (end, its_other) = Channel::pair().unwrap();
+    let second = Outgoing::new(b"second").handle(small).handle(common::file_with(b"lost")).handle(large).handle(end);
+    a.send_by(second, DEADLINE).unwrap();
+
+    let (rider, to_rider) = Channel::pair().unwrap();
+    let (also_large, from_also_large) = pipe(LARGE_PIPE);
+    to_rider.send(Outgoing::new(b"in the rider").handle(also_large)).unwrap();
+    a.send(Outgoing::new(b"third").handle(rider)).unwrap();
+    a.send(Outgoing::new(b"last").handle(common::file_with(b"a file"))).unwrap();
+
+    b.fuse(c, DEADLINE).unwrap();
+    channel.send(b"fused").unwrap();
+    assert_eq!(a.recv_by(DEADLINE).unwrap().bytes(), b"all have come");
+    assert_eq!(to_rider.recv_by(DEADLINE).unwrap().bytes(), b"from the rider");
+    assert_eq!(its_other.recv_by(DEADLINE).unwrap_err(), Error::PeerClosed);
+    for consumer in [from_small, from_large, from_also_large] {
+        assert_eq!(consumer.read_some(&mut [0], DEADLINE), Err(Error::PeerClosed));
+    }
+    a.send(b"behind them").unwrap();
+    common::finish(actor);
 }

@@ -412,9 +412,10 @@ impl End {
 
     /// Returns the handles of a received message whose handle table is `table`, and the charge to the peer for its
     /// descriptors, if any. Messages in backlogs of its ends hold the charges for their own descriptors. If some of the
-    /// message's descriptors did not arrive, returns no handles, and [`ReceivedExtras::lost`] of the returned value
-    /// gives [`Error::HandlesLost`]. `token` is the token of the ring, `message` the number of the message, and
-    /// `handles` the number of its handles.
+    /// message's descriptors did not arrive, or its own handles fail with a temporary error, returns no handles, and
+    /// [`ReceivedExtras::lost`] of the returned value gives [`Error::HandlesLost`]. If handles of a message in a
+    /// backlog fail with a temporary error, only that message loses its handles. `token` is the token of the ring,
+    /// `message` the number of the message, and `handles` the number of its handles.
     pub(in crate::channel) fn receive_ends(
         &self,
         rx: &mut Rx,
@@ -488,7 +489,8 @@ impl End {
         }
         match deferred::postponed(|| parsed.into_handles(&mut found, &payer, charge, origin, build)) {
             Ok(handles) => Ok((ReceivedExtras::of_handles(handles), found.charge)),
-            // The memory of a message that an end brings along could not be mapped.
+            // A handle of the message itself, or the payload of a message that an end brings along, could not be
+            // mapped. The descriptors have left the inbox, so no later call can try again.
             Err(error) if error.passes() => {
                 Ok((ReceivedExtras::of_lost(Error::HandlesLost { sent: handles, arrived: 0 }), None))
             }

@@ -434,12 +434,15 @@ impl<'a> Half<'a> {
 
     /// Stages messages as a prepended backlog for a far end in this process. `holder` is an end made only for this
     /// purpose: the messages travel as the backlog of `holder`. The messages are handed over as objects, without being
-    /// encoded.
-    fn stage_local(&mut self, holder: Channel, backlog: VecDeque<BacklogMessage>) -> Result<(), Error> {
-        holder.end.restore_backlog(backlog.into());
+    /// encoded. On an error, nothing is staged and the messages are returned with the error.
+    fn stage_local(&mut self, holder: Channel, backlog: VecDeque<BacklogMessage>) -> Result<(), Failed> {
         let number = self.next_number();
-        let slot = self.end.stage_record(&mut self.tx, Header::new(RecordKind::Prepended, 8, 1), Deadline::NOW)?;
+        let slot = match self.end.stage_record(&mut self.tx, Header::new(RecordKind::Prepended, 8, 1), Deadline::NOW) {
+            Ok(slot) => slot,
+            Err(error) => return Err((error, backlog)),
+        };
         self.tx.producer.write(slot, 0, &number.to_le_bytes());
+        holder.end.restore_backlog(backlog.into());
         let handles = vec![Handle::from(holder)];
         let in_transit = in_transit::of_handles(&handles, self.tx.lane.is_other_here());
         self.unread = Some((self.tx.lane.token_out(), number));
@@ -483,24 +486,27 @@ impl<'a> Half<'a> {
     /// If the far end of `from` is closed or dead, sends the backlog of `from` to the far end of this half, as a
     /// prepended backlog. The receiving far end gets these messages, and then *peer closed*.
     fn bring_all_from(&mut self, from: &mut Self) -> Result<(), Error> {
-        let backlog = from.rx.take_backlog();
-        if backlog.is_empty() {
+        if from.rx.backlog().is_none() {
             return Ok(());
         }
+        // Made before the backlog is taken: there may be no memory for the holder.
         let (holder, _) = Channel::pair()?;
-        if self.is_local() {
-            self.stage_local(holder, backlog)?;
-            self.commit();
-            return Ok(());
-        }
-        match self.stage(holder, backlog, &mut Along::default()) {
-            Ok(flat) => finish_batch(flat, self.commit()),
+        let backlog = from.rx.take_backlog();
+        let staged = match self.is_local() {
+            true => self.stage_local(holder, backlog).map(|()| None),
+            false => self.stage(holder, backlog, &mut Along::default()).map(Some),
+        };
+        match staged {
+            Ok(flat) => {
+                let is_sent = self.commit();
+                flat.into_iter().for_each(|flat| finish_batch(flat, is_sent));
+                Ok(())
+            }
             Err((error, backlog)) => {
                 from.put_back(backlog);
-                return Err(error);
+                Err(error)
             }
         }
-        Ok(())
     }
 }
 
@@ -625,8 +631,10 @@ impl<'a, 'b> Joining<'a, 'b> {
         self.far.rx.prepay()?;
         let mut for_near = None;
         if !self.near.is_local() && self.far.rx.backlog().is_some() {
+            // Made before the backlog is taken: there may be no memory for the holder.
+            let (holder, _) = Channel::pair()?;
             let backlog = self.far.rx.take_backlog();
-            match self.near.stage(Channel::pair()?.0, backlog, &mut self.along) {
+            match self.near.stage(holder, backlog, &mut self.along) {
                 Ok(flat) => for_near = Some(flat),
                 Err((error, backlog)) => {
                     self.far.put_back(backlog);
@@ -654,8 +662,10 @@ impl<'a, 'b> Joining<'a, 'b> {
             }
             let mut for_far = None;
             if !self.far.is_local() && self.near.rx.backlog().is_some() {
+                // Made before the backlog is taken: there may be no memory for the holder.
+                let (holder, _) = Channel::pair()?;
                 let backlog = self.near.rx.take_backlog();
-                match self.far.stage(Channel::pair()?.0, backlog, &mut self.along) {
+                match self.far.stage(holder, backlog, &mut self.along) {
                     Ok(flat) => for_far = Some(flat),
                     Err((error, backlog)) => {
                         self.near.put_back(backlog);
@@ -690,7 +700,7 @@ impl<'a, 'b> Joining<'a, 'b> {
         if !backlog.is_empty() {
             if self.near.is_local() {
                 let staged = self.near.stage_local(late, backlog);
-                debug_assert_eq!(staged, Ok(()));
+                debug_assert!(staged.is_ok(), "there is room for the record");
             } else {
                 match self.near.stage(late, backlog, &mut self.along) {
                     Ok(flat) => batches_for_near.push(flat),
@@ -704,7 +714,7 @@ impl<'a, 'b> Joining<'a, 'b> {
         if self.far.is_local() && self.near.rx.backlog().is_some() {
             let backlog = self.near.rx.take_backlog();
             let staged = self.far.stage_local(local, backlog);
-            debug_assert_eq!(staged, Ok(()));
+            debug_assert!(staged.is_ok(), "there is room for the record");
         }
         let near_redirected = self.near.redirect(&self.to_near);
         let far_redirected = far_is_there && self.far.redirect(&self.to_far);
@@ -790,7 +800,10 @@ fn close_reading(lane: &Arc<Lane>, end: &End) {
 impl End {
     /// Receives a backlog prepended by another process, and returns the messages. `table` is the handle table of the
     /// messages, `token` the token of the ring, and `message` the number of the attachments. If a descriptor of the
-    /// backlog did not arrive, fails with [`Error::PeerClosed`], so that the receiving direction of this end ends.
+    /// backlog did not arrive, the messages report the loss of their handles. If handles of a message fail with a
+    /// temporary error, that message reports the loss. If the memory of a payload fails with a temporary error, the
+    /// call fails with [`Error::PeerClosed`], so that the receiving direction of this end ends; a fuse sends no such
+    /// memory.
     pub(in crate::channel) fn receive_prepended(
         &self,
         rx: &mut Rx,
@@ -806,7 +819,8 @@ impl End {
         let end = holder.end.clone();
         let (arrived, _) = self.receive_table(rx, token, message, parsed, Some(holder))?;
         match arrived.lost() {
-            // A part of the messages is worse than none, here as with an end that arrives with a backlog.
+            // A payload could not be mapped; a part of the messages is worse than none. A fuse puts all payloads into
+            // the table.
             Some(_) => Err(Error::PeerClosed),
             None => Ok(end.take_backlog()),
         }
@@ -859,6 +873,21 @@ mod tests {
                 None => assert_eq!(held.try_recv().unwrap_err(), Error::PeerClosed),
             }
         }
+    }
+
+    /// Shows that no message is lost if the ring of a far end in this process has no room for the record of a prepended
+    /// backlog.
+    #[test]
+    fn a_backlog_that_cannot_be_staged_stays_with_its_end() {
+        let ((a, b), (c, _d)) = (Channel::pair().unwrap(), Channel::pair().unwrap());
+        a.send(b"unread").unwrap();
+        drop(a);
+        while c.try_send(b"no room is left").is_ok() {}
+        let (mut near, mut far) = (Half::of(&b.end).unwrap(), Half::of(&c.end).unwrap());
+        near.take_new().unwrap();
+        assert_eq!(far.bring_all_from(&mut near), Err(Error::WouldBlock));
+        drop((near, far));
+        assert_eq!(b.recv().unwrap().bytes(), b"unread");
     }
 
     #[test]

@@ -109,18 +109,21 @@ enum Item {
     OfPipe,
     /// The memory of a received data-pipe end, to be combined with its channel end.
     Memory(PipeMemory),
+    /// A placeholder for a received handle of an unreceived message, lost because of a temporary error.
+    Lost,
 }
 
 /// A channel end or data-pipe end of a flattened message, with its unreceived messages.
 #[derive(Debug)]
 pub(super) struct FlatEnd {
-    handle: Handle,
+    /// `None` for a received end of an unreceived message, lost because of a temporary error.
+    handle: Option<Handle>,
     backlog: Vec<FlatMessage>,
 }
 
 impl FlatEnd {
     pub(in crate::channel) fn end(&self) -> &Arc<End> {
-        &self.handle.channel().expect("an end or a pipe's").end
+        &self.handle.as_ref().and_then(Handle::channel).expect("an end or a pipe's").end
     }
 }
 
@@ -226,7 +229,7 @@ impl FlatHandles {
             }
             (handle @ (Handle::Channel(_) | Handle::Producer(_) | Handle::Consumer(_)), _) => {
                 let pipe = handle.pipe_state();
-                self.ends.push(FlatEnd { handle, backlog: Vec::new() });
+                self.ends.push(FlatEnd { handle: Some(handle), backlog: Vec::new() });
                 match pipe {
                     Some(state) => {
                         self.descriptors.push_back(Item::OfPipe);
@@ -247,7 +250,8 @@ impl FlatHandles {
         }
     }
 
-    /// Turns the flat sequence back into the message's own handles, each end with its backlog again.
+    /// Turns the flat sequence back into the message's own handles, each end with its backlog again. If a handle of an
+    /// unreceived message is lost, the other handles of that message are closed, and the message reports the loss.
     pub(in crate::channel) fn into_handles(mut self) -> Vec<Handle> {
         // Descriptors and ends are first assigned from the front. Then handles are put together from the back, so
         // that the messages that an end holds are whole before that end is.
@@ -258,47 +262,39 @@ impl FlatHandles {
             .iter()
             .map(|end| end.backlog.iter().map(|unread| counter.of(&unread.handles)).collect())
             .collect();
-        let mut descriptors: Vec<_> = self.descriptors.drain(..).map(Some).collect();
-        let mut whole: Vec<Option<Handle>> = self.ends.iter().map(|_| None).collect();
-        let mut take = |indices: Vec<HandleIndex>, whole: &mut Vec<Option<Handle>>| -> Vec<Handle> {
-            let found = indices.into_iter().filter_map(|HandleIndex { kind, descriptor, end }| {
-                let mut item = || descriptors.get_mut(descriptor)?.take();
-                match kind {
-                    HandleKind::Descriptor | HandleKind::Region(_) => match item()? {
-                        Item::Handle(handle) => Some(handle),
-                        Item::Came(fd) => Some(fd.into_fd().into()),
-                        Item::OfPipe | Item::Memory(_) => None,
-                    },
-                    HandleKind::End => whole.get_mut(end)?.take(),
-                    HandleKind::Pipe(state) => match (whole.get_mut(end)?.take()?, item()?) {
-                        (Handle::Channel(channel), Item::Memory(memory)) => {
-                            Some(Handle::pipe_end(state, channel, memory))
-                        }
-                        // The data-pipe end was not sent after all, or only half of it arrived.
-                        (handle, _) => Some(handle),
-                    },
-                }
-            });
-            found.collect()
+        let mut parts = Parts {
+            descriptors: self.descriptors.drain(..).map(Some).collect(),
+            ends: self.ends.iter().map(|_| None).collect(),
         };
         for ((at, end), held) in self.ends.drain(..).enumerate().zip(held).rev() {
             let FlatEnd { handle, backlog } = end;
-            let backlog = backlog.into_iter().zip(held).map(|(unread, indices)| BacklogMessage {
-                payload: unread.payload,
-                arrived: ReceivedExtras::new(
-                    UnclaimedHandles::new(take(indices, &mut whole), unread.payer),
-                    unread.lost,
-                ),
-                charge: unread.charge,
-                descriptors: unread.descriptors,
-                origin: unread.origin,
+            let backlog = backlog.into_iter().zip(held).map(|(unread, indices)| {
+                let (sent, has_lost) = (indices.len(), parts.have_lost_any(&indices));
+                if has_lost {
+                    parts.leave_pipes_unfinished(&indices);
+                }
+                let handles = UnclaimedHandles::new(parts.take(indices), unread.payer);
+                let (arrived, descriptors) = match has_lost {
+                    true => {
+                        // Only all handles together are of use, so the arrived handles, including ends, are closed.
+                        drop(handles);
+                        let before = if let Some(Error::HandlesLost { sent, .. }) = unread.lost { sent } else { 0 };
+                        // The count of the peer's table may be any number, and a further table has 32 bits for it.
+                        let sent = (before + sent).min(u32::MAX as usize);
+                        (ReceivedExtras::of_lost(Error::HandlesLost { sent, arrived: 0 }), None)
+                    }
+                    false => (ReceivedExtras::new(handles, unread.lost), unread.descriptors),
+                };
+                let (payload, charge, origin) = (unread.payload, unread.charge, unread.origin);
+                BacklogMessage { payload, arrived, charge, descriptors, origin }
             });
-            if let Some(channel) = handle.channel() {
-                channel.end.restore_backlog(backlog.collect());
+            let backlog = backlog.collect();
+            if let Some(channel) = handle.as_ref().and_then(Handle::channel) {
+                channel.end.restore_backlog(backlog);
             }
-            whole[at] = Some(handle);
+            parts.ends[at] = handle;
         }
-        take(top, &mut whole)
+        parts.take(top)
     }
 
     /// Encodes the handle table of a message. Also returns the descriptors that travel with the table, in order. A long
@@ -390,9 +386,9 @@ fn put_kinds<'a>(
         let fd = match item {
             Some(Item::Handle(handle)) => handle.as_descriptor(),
             Some(Item::Came(fd)) => Some(fd.as_fd()),
-            Some(Item::OfPipe) => end.and_then(|end| end.handle.pipe_memory()).map(AsFd::as_fd),
+            Some(Item::OfPipe) => end.and_then(|end| end.handle.as_ref()?.pipe_memory()).map(AsFd::as_fd),
             Some(Item::Memory(memory)) => Some(memory.as_fd()),
-            None => None,
+            Some(Item::Lost) | None => None,
         };
         table_attachments.extend(fd.map(TableAttachment::Handle));
     }
@@ -423,6 +419,57 @@ struct HandleIndex {
     kind: HandleKind,
     descriptor: usize,
     end: usize,
+}
+
+/// The items and the ends of a flattened message, by index, while handles are put together from them. Each item and
+/// each end is taken once.
+struct Parts {
+    descriptors: Vec<Option<Item>>,
+    /// The ends, each with its backlog again. `None` for an end that is not put together yet, and for a lost end.
+    ends: Vec<Option<Handle>>,
+}
+
+impl Parts {
+    /// Takes the parts of the handles with these indices, and returns the handles. Leaves out lost handles.
+    fn take(&mut self, indices: Vec<HandleIndex>) -> Vec<Handle> {
+        let found = indices.into_iter().filter_map(|HandleIndex { kind, descriptor, end }| {
+            let mut item = || self.descriptors.get_mut(descriptor)?.take();
+            match kind {
+                HandleKind::Descriptor | HandleKind::Region(_) => match item()? {
+                    Item::Handle(handle) => Some(handle),
+                    Item::Came(fd) => Some(fd.into_fd().into()),
+                    Item::OfPipe | Item::Memory(_) | Item::Lost => None,
+                },
+                HandleKind::End => self.ends.get_mut(end)?.take(),
+                HandleKind::Pipe(state) => match (self.ends.get_mut(end)?.take()?, item()?) {
+                    (Handle::Channel(channel), Item::Memory(memory)) => Some(Handle::pipe_end(state, channel, memory)),
+                    // The data-pipe end was not sent after all, or only half of it arrived.
+                    (handle, _) => Some(handle),
+                },
+            }
+        });
+        found.collect()
+    }
+
+    /// Returns whether a handle with one of these indices was lost: its item, or its end. The ends of these handles
+    /// were put together before.
+    fn have_lost_any(&self, indices: &[HandleIndex]) -> bool {
+        indices.iter().any(|HandleIndex { kind, descriptor, end }| {
+            let has_lost_item = || matches!(self.descriptors.get(*descriptor), Some(Some(Item::Lost)));
+            let has_lost_end = || matches!(self.ends.get(*end), Some(None));
+            kind.has_descriptor() && has_lost_item() || kind.has_end() && has_lost_end()
+        })
+    }
+
+    /// Turns the received data-pipe ends among the handles with these indices into bare channel ends, because their
+    /// message has lost a handle; see [`FlatHandles::leave_pipes_unfinished`].
+    fn leave_pipes_unfinished(&mut self, indices: &[HandleIndex]) {
+        for index in indices.iter().filter(|index| matches!(index.kind, HandleKind::Pipe(_))) {
+            if let Some(item) = self.descriptors.get_mut(index.descriptor) {
+                *item = Some(Item::OfPipe);
+            }
+        }
+    }
 }
 
 /// Counters of descriptors and ends, for giving each handle of a flattened message its indices.
@@ -626,6 +673,9 @@ impl<'a> Parsed<'a> {
     /// else in the table, and each object gets its part of this charge; `origin` is the origin of the messages in
     /// backlogs.
     ///
+    /// If a handle of a message in a backlog fails with a temporary error, that message alone loses its handles, and
+    /// reports the loss.
+    ///
     /// # Errors
     /// The first error of `build`, or else the first error of memory: of a region, a data pipe or a payload. The
     /// handles are then closed, with every end that `build` creates.
@@ -642,11 +692,13 @@ impl<'a> Parsed<'a> {
         let mut flat = FlatHandles { top: self.top, ..FlatHandles::default() };
         let mut outcome = Ok(());
         let top = flat.top.clone();
-        outcome = outcome.and(collect_descriptors(&mut flat, &top, &mut came, payer, &mut charge));
+        outcome = outcome.and(collect_descriptors(&mut flat, &top, true, &mut came, payer, &mut charge));
+        let own_ends = top.iter().filter(|kind| kind.has_end()).count();
         let mut ends = self.ends.into_iter();
         while let Some((entry, messages)) = ends.next() {
-            let channel = match build(entry) {
-                Ok(channel) => channel,
+            let handle = match build(entry) {
+                Ok(channel) => Some(channel.into()),
+                Err(error) if error.passes() && flat.ends.len() >= own_ends => None,
                 Err(error) => {
                     // Also the ends behind this one are closed: their other ends wait for that.
                     ends.for_each(|(entry, _)| drop(build(entry)));
@@ -671,8 +723,9 @@ impl<'a> Parsed<'a> {
                 let lost = (message.lost > 0).then_some(Error::HandlesLost { sent: message.lost as usize, arrived: 0 });
                 match payload {
                     Ok(payload) => {
-                        let regions = collect_descriptors(&mut flat, &message.handles, &mut came, payer, &mut charge);
-                        outcome = outcome.and(regions);
+                        let kinds = &message.handles;
+                        let items = collect_descriptors(&mut flat, kinds, false, &mut came, payer, &mut charge);
+                        outcome = outcome.and(items);
                         let payer = payer.clone();
                         let count = message.handles.iter().filter(|kind| kind.has_descriptor()).count();
                         let split = |charge: &mut Charge| charge.split(Amounts::of(Resource::Descriptors, count));
@@ -690,7 +743,7 @@ impl<'a> Parsed<'a> {
                     Err(error) => outcome = outcome.and(Err(error)),
                 }
             }
-            flat.ends.push(FlatEnd { handle: channel.into(), backlog });
+            flat.ends.push(FlatEnd { handle, backlog });
         }
         if outcome.is_err() {
             flat.leave_pipes_unfinished();
@@ -701,11 +754,14 @@ impl<'a> Parsed<'a> {
 }
 
 /// Takes the descriptors for handles of these kinds from `came`, the received descriptors of the message; checks the
-/// memory of regions and data pipes, and appends all to `flat`. After an error continues with the remaining handles,
-/// and returns the last error.
+/// memory of regions and data pipes, and appends all to `flat`. `own` says that the handles are the message's own, and
+/// not those of a message in a backlog. After an error continues with the remaining handles, and returns the last
+/// error. A handle of a message in a backlog that fails with a temporary error is closed and counts as
+/// [lost](Item::Lost).
 fn collect_descriptors(
     flat: &mut FlatHandles,
     kinds: &[HandleKind],
+    own: bool,
     came: &mut impl Iterator<Item = ReceivedFd>,
     payer: &Payer,
     charge: &mut Option<Charge>,
@@ -722,8 +778,12 @@ fn collect_descriptors(
             HandleKind::Descriptor | HandleKind::End => Ok(Item::Came(fd)),
         };
         flat.descriptors.push_back(item.unwrap_or_else(|(error, fd)| {
+            let fd = ReceivedFd::new(fd, payer);
+            if !own && error.passes() {
+                return Item::Lost;
+            }
             outcome = Err(error);
-            Item::Came(ReceivedFd::new(fd, payer))
+            Item::Came(fd)
         }));
     }
     outcome
@@ -874,6 +934,50 @@ mod tests {
             assert!(parsed.into_handles(&mut none, &payer, None, Origin::default(), build).is_err());
             others.remove(without);
             assert!(others.iter().all(|other| other.try_recv().is_err_and(|error| error == Error::PeerClosed)));
+        }
+    }
+
+    /// Shows that a message in the backlog of an end loses its handles, and no other message does, if one of its ends
+    /// cannot be built because of a temporary error. The other handles are closed.
+    #[test]
+    fn a_message_with_an_end_that_cannot_be_built_now_loses_its_handles_alone() {
+        let message = |handles: &[u8]| (0, b"message".to_vec(), handles.to_vec());
+        let of_holder = vec![message(&[1]), message(&[1, 1]), message(&[1]), message(&[])];
+        let inner = || (0, 0, vec![message(&[])]);
+        let bytes = table(&[1], &[(0, 0, of_holder), inner(), inner(), inner(), inner()]);
+        for without in 1..5 {
+            let parsed = Parsed::read(&bytes, 1).unwrap();
+            let (ends, others): (Vec<_>, Vec<_>) = (0..5).map(|_| Channel::pair().unwrap()).unzip();
+            let mut ends = ends.into_iter().enumerate();
+            let build = |_| match ends.next().unwrap() {
+                (at, _) if at == without => Err(Error::NoDescriptors),
+                (_, end) => Ok(end),
+            };
+            let payer = crate::link::Link::own().ledger().payer();
+            let mut none = ReceivedHandles::default();
+            let mut handles = parsed.into_handles(&mut none, &payer, None, Origin::default(), build).unwrap();
+            let holder = handles.take_one(0).and_then(Handle::into_channel).unwrap();
+            let (lost, closed) = match without {
+                1 => (0, 1..2),
+                2 | 3 => (1, 2..4),
+                _ => (2, 4..5),
+            };
+            for (at, count) in [1, 2, 1, 0].into_iter().enumerate() {
+                let mut received = holder.recv().unwrap();
+                assert_eq!(received.bytes(), b"message");
+                let taken = received.take_handles();
+                if at == lost {
+                    assert_eq!(taken.unwrap_err(), Error::HandlesLost { sent: count, arrived: 0 });
+                } else {
+                    let taken = taken.unwrap();
+                    assert_eq!(taken.len(), count);
+                    let ends = taken.into_iter().map(|handle| handle.into_channel().unwrap());
+                    ends.for_each(|end| assert_eq!(end.recv().unwrap().bytes(), b"message"));
+                }
+            }
+            for (at, other) in others.iter().enumerate().skip(1).filter(|(at, _)| closed.contains(at)) {
+                assert_eq!(other.try_recv().unwrap_err(), Error::PeerClosed, "end {at} without end {without}");
+            }
         }
     }
 
