@@ -86,7 +86,8 @@ Examples:
 const SCALE_EXAMPLES: &str = "\
 Examples:
   strait bench scale --repetitions 3
-  strait bench scale --only member --json";
+  strait bench scale --only member --json
+  strait bench scale --only mesh           full meshes of up to 250 processes";
 
 /// The examples of `strait bench fairness --help`.
 const FAIRNESS_EXAMPLES: &str = "\

@@ -617,6 +617,8 @@ fn what_one_more_costs_is_counted() {
     let suite = json(&["bench", "scale", "--quick", "--repetitions", "1", "--json"]);
     let bars = suite["bars"].as_array().expect("bars");
     assert!(bars.len() >= 25, "{suite}");
+    let of_mesh = |bar: &&serde_json::Value| bar["work"].as_str().is_some_and(|work| work.contains("full mesh"));
+    assert_eq!(bars.iter().filter(of_mesh).count(), 7, "{suite}");
     for bar in bars {
         let note = bar["note"].as_str().unwrap_or_default();
         assert!(!note.contains("broken"), "{bar}");

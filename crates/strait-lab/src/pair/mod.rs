@@ -32,6 +32,9 @@ const CROWDED: f64 = 0.3;
 /// How many times its usual time limit a run gets at most.
 const CROWDED_LIMITS: usize = 10;
 
+/// The shortest time limit for the start of all other processes of a run.
+const BEGIN: Duration = Duration::from_secs(30);
+
 /// Returns the usual time limit of a run.
 fn limit(work: &Work) -> Duration {
     let slack = if work.silent || work.size < 1 << 20 { 5 } else { 20 };
@@ -262,7 +265,7 @@ fn second<E: End>(work: &Work, probed: bool) -> Result<Report> {
     let probe_memory = descriptors.pop().ok_or_else(|| Trouble::new("the first process sent no descriptors"))?;
     control::send(control.as_fd(), &(), &[])?;
     let mut end = E::join(work, Side::Second, descriptors)?;
-    let Heard::Packet((), _) = control::recv::<()>(control.as_fd(), Duration::from_secs(30))? else {
+    let Heard::Packet((), _) = control::recv::<()>(control.as_fd(), limit(work).max(BEGIN))? else {
         return Err(Trouble::new("the first process did not begin"));
     };
     let probe = || -> Result<()> {

@@ -53,6 +53,9 @@ pub enum Task {
     Values { as_bytes: bool, size: usize, count: u64 },
     /// `Units`: so many units of work within one process, after 64 others as warm-up.
     Units { unit: Unit, units: usize },
+    /// `Mesh`: `members` processes, and a controller. If `joined`, the controller introduces each pair of members
+    /// by a channel between them, and a message goes in each direction of each channel.
+    Mesh { members: usize, joined: bool },
 }
 
 impl Task {
@@ -61,6 +64,7 @@ impl Task {
         match self {
             Self::Acquaint { .. } | Self::Stream { .. } | Self::Crowded { .. } | Self::Relayed { .. } => 3,
             Self::Within { .. } | Self::Values { .. } | Self::Units { .. } => 1,
+            Self::Mesh { members, .. } => 1 + members,
             _ => 2,
         }
     }

@@ -302,11 +302,15 @@ impl Work {
     /// and its idle time; all this for each other process. A connection gets 100 ms more: connections that spin on
     /// one busy processor take some time slices each, and some libraries create files for a connection.
     pub(crate) fn longest(&self) -> Duration {
-        match self.extent {
-            // The task has its own length.
-            _ if matches!(self.shape, Shape::Objects { .. }) => Duration::from_secs(35),
-            Extent::Time { warm, steady } => Duration::from_millis(2 * warm + steady),
-            Extent::Count { warm, steady } => {
+        match (self.shape, self.extent) {
+            // Each channel of a mesh gets two milliseconds more: its two processes are introduced to each other.
+            (Shape::Objects { task: Task::Mesh { members, .. } }, _) => {
+                Duration::from_secs(35) + Duration::from_millis((members * members) as u64)
+            }
+            // Any other task has its own length.
+            (Shape::Objects { .. }, _) => Duration::from_secs(35),
+            (_, Extent::Time { warm, steady }) => Duration::from_millis(2 * warm + steady),
+            (_, Extent::Count { warm, steady }) => {
                 let silence = if let Shape::Wake { after } = self.shape { u64::from(after) * 1_000_000 } else { 0 };
                 let setting_up = if self.shape == Shape::Connect { 100_000_000 } else { 0 };
                 let each = 500_000 + 10 * self.size as u64 + silence + setting_up;

@@ -9,6 +9,7 @@ mod crowded;
 mod dispatched;
 mod holding;
 mod many;
+mod mesh;
 mod relay;
 mod sending;
 mod stream;
@@ -61,6 +62,7 @@ pub(crate) fn first(mut links: Vec<Channel>, work: &Work, task: Task) -> Result<
         Task::Relayed { how, size, count } => relay::source(&links[0], &links[1], &options, how, size, count),
         Task::Values { as_bytes, size, count } => relay::values(&options, as_bytes, size, count),
         Task::Units { unit, units } => units::run(unit, units),
+        Task::Mesh { joined, .. } => mesh::control(&links, &options, joined),
     }
 }
 
@@ -87,6 +89,7 @@ pub(crate) fn second(first: Channel, work: &Work, task: Task, index: usize) -> R
         (Task::Dispatched { by, .. }, _) => dispatched::answer(first, by),
         (Task::Relayed { how, count, .. }, 0) => relay::relay(&first, how, count),
         (Task::Relayed { count, .. }, _) => relay::sink(&first, count),
+        (Task::Mesh { .. }, _) => mesh::member(&first),
         (Task::Within { .. } | Task::Values { .. } | Task::Units { .. }, _) => Ok(Share::default()),
     }
 }

@@ -166,7 +166,7 @@ fn members(set: &WaitSet, ends: &[[Channel; 2]], first_key: usize) -> Result<()>
 }
 
 /// Returns the memory of this process in bytes, with the process's share of shared pages.
-fn held_memory() -> Result<f64> {
+pub(super) fn held_memory() -> Result<f64> {
     let rollup = fs::read_to_string("/proc/self/smaps_rollup").doing("/proc/self/smaps_rollup")?;
     let line = rollup.lines().find_map(|line| line.strip_prefix("Pss:"));
     let kilobytes = line.and_then(|line| line.trim().strip_suffix(" kB")?.trim().parse::<f64>().ok());
@@ -174,7 +174,7 @@ fn held_memory() -> Result<f64> {
 }
 
 /// Raises the descriptor limit as far as allowed: a thousand clients need more than a thousand descriptors.
-fn raise_descriptor_limit() -> Result<()> {
+pub(super) fn raise_descriptor_limit() -> Result<()> {
     let mut limit = getrlimit(Resource::Nofile);
     limit.current = limit.maximum;
     setrlimit(Resource::Nofile, limit).doing("setrlimit")
