@@ -169,9 +169,12 @@ impl Parcel {
         }
     }
 
-    /// Gives the handle back to the caller, after the message was not sent for lack of room.
-    fn put_back(mut self, handle: strait::Handle) {
-        wire::unpack_back(self.entry(), handle);
+    /// Gives the handle back to the caller, after the message was not sent for lack of room. `packed` is the result of
+    /// packing the handle; `None` if the handle was not packed.
+    fn put_back(mut self, packed: Option<strait::Handle>) {
+        if let Some(packed) = packed {
+            wire::unpack_back(self.entry(), packed);
+        }
         if let Source::Moved(taken) = self.source {
             let handle = taken.handle();
             taken.put_back();
@@ -463,6 +466,13 @@ fn check_write<'s, 'a>(
     Ok(gathered)
 }
 
+/// Gives the handles of a message that was not sent back to the caller. `packed` are the results of packing the first
+/// parcels; the other parcels were not packed.
+fn put_back(parcels: Vec<Parcel>, packed: Vec<strait::Handle>) {
+    let mut packed = packed.into_iter();
+    parcels.into_iter().for_each(|parcel| parcel.put_back(packed.next()));
+}
+
 /// Takes the handles, and sends the message.
 pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: HandlesIn<'_>) -> Result<()> {
     if handles.len() == 0 {
@@ -487,11 +497,15 @@ pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: Ha
     let mut records = Vec::with_capacity(parcels.len() * wire::RECORD);
     let mut packed = Vec::with_capacity(parcels.len());
     for parcel in &mut parcels {
-        let rights = parcel.rights;
-        match wire::pack(parcel.entry(), rights) {
+        let (rights, moves) = (parcel.rights, matches!(parcel.source, Source::Moved(_)));
+        match wire::pack(parcel.entry(), rights, moves) {
             Ok((handle, record)) => {
                 record.encode(&mut records);
                 packed.push(handle);
+            }
+            Err(Status::SHOULD_WAIT) => {
+                put_back(parcels, packed);
+                return Err(Status::SHOULD_WAIT);
             }
             Err(status) => {
                 parcels.into_iter().for_each(Parcel::close);
@@ -520,7 +534,7 @@ pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: Ha
             Ok(())
         }
         Err((Status::SHOULD_WAIT, packed)) => {
-            parcels.into_iter().zip(packed).for_each(|(parcel, handle)| parcel.put_back(handle));
+            put_back(parcels, packed);
             Err(Status::SHOULD_WAIT)
         }
         Err((status, packed)) => {
