@@ -307,9 +307,14 @@ pub(crate) fn carrier(cargo: Vec<OwnedFd>) -> Result<Channel> {
 /// Takes the descriptors out of a carrier, unclaimed.
 ///
 /// # Errors
-/// `PEER_CLOSED` if the carrier has anything else.
+/// `PEER_CLOSED` if the carrier has anything else, or nothing; `NO_RESOURCES` or `NO_MEMORY`.
 fn take_cargo(carrier: &Channel) -> Result<Vec<UnclaimedFd>> {
-    carrier.try_recv()?.take_unclaimed()?.into_iter().map(UnclaimedFd::new).collect()
+    // The message with the carrier is taken, so the caller must not see `SHOULD_WAIT`.
+    let mut message = carrier.try_recv().map_err(|error| match Status::from(error) {
+        Status::SHOULD_WAIT => Status::PEER_CLOSED,
+        status => status,
+    })?;
+    message.take_unclaimed()?.into_iter().map(UnclaimedFd::new).collect()
 }
 
 #[cfg(test)]
