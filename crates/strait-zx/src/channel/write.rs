@@ -493,7 +493,22 @@ pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: Ha
         super::tell_peer(related);
         return Ok(());
     }
-    let mut parcels = handles.take(handle)?;
+    loop {
+        match send_handles(handle, gathered, handles) {
+            // Another thread has taken the end away to send it, and puts the end back if that fails.
+            None => table().get_kept(handle, Table::get).map(drop).inspect_err(|_| handles.consume())?,
+            Some(sent) => return sent,
+        }
+    }
+}
+
+/// Takes the handles, and sends the message. Returns `None` if the end is not in the table at the moment; the handles are
+/// in the table again then.
+fn send_handles(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: HandlesIn<'_>) -> Option<Result<()>> {
+    let mut parcels = match handles.take(handle) {
+        Ok(parcels) => parcels,
+        Err(status) => return Some(Err(status)),
+    };
     let mut records = Vec::with_capacity(parcels.len() * wire::RECORD);
     let mut packed = Vec::with_capacity(parcels.len());
     for parcel in &mut parcels {
@@ -505,29 +520,31 @@ pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: Ha
             }
             Err(Status::SHOULD_WAIT) => {
                 put_back(parcels, packed);
-                return Err(Status::SHOULD_WAIT);
+                return Some(Err(Status::SHOULD_WAIT));
             }
             Err(status) => {
                 parcels.into_iter().for_each(Parcel::close);
-                return Err(status);
+                return Some(Err(status));
             }
         }
     }
     let mut slices = gathered.slices().to_vec();
     slices.push(IoSlice::new(&records));
-    // The end may have been sent away meanwhile, even by this call.
-    let sent = match table().get(handle) {
-        Ok(entry) => match &entry.object {
-            Object::Channel(chan) => chan
-                .strait()
-                .try_send(Outgoing::vectored(&slices).handles(packed))
-                .map(|()| chan.related)
-                .map_err(|error| (Status::from(error.error), error.handles)),
-            _ => Err((Status::BAD_HANDLE, packed)),
-        },
-        Err(status) => Err((status, packed)),
+    let Ok(entry) = table().get(handle) else {
+        put_back(parcels, packed);
+        return None;
     };
-    match sent {
+    let sent = match &entry.object {
+        Object::Channel(chan) => chan
+            .strait()
+            .try_send(Outgoing::vectored(&slices).handles(packed))
+            .map(|()| chan.related)
+            .map_err(|error| (Status::from(error.error), error.handles)),
+        _ => Err((Status::BAD_HANDLE, packed)),
+    };
+    // The handles are put back or closed without a use.
+    drop(entry);
+    Some(match sent {
         Ok(related) => {
             parcels.into_iter().for_each(Parcel::close);
             super::tell_peer(related);
@@ -542,5 +559,5 @@ pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: Ha
             drop(packed);
             Err(status)
         }
-    }
+    })
 }
