@@ -223,8 +223,7 @@ impl EventEnd {
     fn look_locked(&self, state: &mut State) {
         let Some(shared) = &state.shared else { return };
         if state.listens.is_some() {
-            // Empties the bell, so that the next byte is noticed.
-            shared.hear();
+            shared.make_room();
         }
         let now = shared.signals();
         let before = std::mem::replace(&mut state.signals, now);

@@ -61,8 +61,6 @@ struct Hub {
     later: Mutex<Later>,
     /// The owners of bells, by the number of the bell.
     bells: Mutex<HashMap<u64, Weak<dyn Rung>>>,
-    /// Number of the next bell.
-    next_bell: AtomicU64,
 }
 
 /// The threads that wait.
@@ -132,6 +130,10 @@ impl Drop for Leading<'_> {
 }
 
 static HUB: PerProcess<OnceLock<Hub>> = PerProcess::new(OnceLock::new);
+
+/// Number of the next bell. The child of a fork goes on counting: an object of the parent keeps the number of its bell,
+/// which must not be the number of a bell of the child.
+static NEXT_BELL: AtomicU64 = AtomicU64::new(FIRST_BELL);
 
 /// Number of channels and bells for which this process waits and which another process may change.
 static LISTENING: AtomicUsize = AtomicUsize::new(0);
@@ -234,7 +236,7 @@ pub(crate) trait Rung: Send + Sync {
 /// caller looks once more after this call. Returns a number for [`silence_bell`].
 pub(crate) fn listen_to_bell(bell: BorrowedFd<'_>, owner: Weak<dyn Rung>) -> Result<u64> {
     let hub = hub()?;
-    let number = hub.next_bell.fetch_add(1, Ordering::Relaxed);
+    let number = NEXT_BELL.fetch_add(1, Ordering::Relaxed);
     unpoisoned(&hub.bells).insert(number, owner);
     let flags = epoll::EventFlags::IN | epoll::EventFlags::HUP | epoll::EventFlags::ET;
     if let Err(error) = epoll::add(&hub.epoll, bell, epoll::EventData::new_u64(number), flags) {
@@ -286,7 +288,6 @@ impl Hub {
             turns: Mutex::default(),
             later: Mutex::default(),
             bells: Mutex::default(),
-            next_bell: AtomicU64::new(FIRST_BELL),
         })
     }
 

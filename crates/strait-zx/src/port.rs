@@ -45,6 +45,8 @@ struct Inner {
     queue: VecDeque<Queued>,
     /// Number of packets in `queue` from programs.
     users: usize,
+    /// Number of handles of this process in messages that are being sent.
+    leaving: usize,
     /// The waits that queue packets, by number.
     waits: HashMap<u64, Wait>,
     /// The threads waiting for a packet.
@@ -71,30 +73,56 @@ struct Wait {
 }
 
 /// A port, as held by a handle. The last handle in this process closes the port for the process.
-pub(crate) struct PortHandle(Arc<Port>);
+pub(crate) struct PortHandle {
+    port: Arc<Port>,
+    /// Whether the handle is counted in [`Inner::leaving`].
+    leaves: bool,
+}
 
 impl PortHandle {
     pub(crate) fn new() -> Self {
-        Self(Port::new(koid::next()))
+        Self::of(Port::new(koid::next()))
+    }
+
+    /// Makes a handle that is counted in [`Port::handles`] already.
+    fn of(port: Arc<Port>) -> Self {
+        Self { port, leaves: false }
     }
 
     /// Returns the port.
     pub(crate) fn shared(&self) -> Arc<Port> {
-        self.0.clone()
+        self.port.clone()
     }
 
     pub(crate) fn koid(&self) -> zx_koid_t {
-        self.0.koid
+        self.port.koid
     }
 
     /// Returns the number of handles of the port in this process.
     pub(crate) fn handles(&self) -> usize {
-        self.0.handles.load(Ordering::Relaxed)
+        self.port.handles.load(Ordering::Relaxed)
     }
 
-    /// Returns a carrier with everything needed for the port in another process.
-    pub(crate) fn pack(&self) -> Result<strait::Channel> {
-        carrier(self.0.share()?.cargo()?)
+    /// Returns a carrier with everything needed for the port in another process. If the handle `moves`, the caller drops
+    /// the handle after sending the carrier, or calls [`stay`](Self::stay) if the carrier was not sent.
+    ///
+    /// # Errors
+    /// `SHOULD_WAIT` if the last handle of this process moves, and packets of programs would be lost.
+    pub(crate) fn pack(&mut self, moves: bool) -> Result<strait::Channel> {
+        let shared = self.port.share(moves)?;
+        self.leaves = moves;
+        let carrier = shared.cargo().and_then(carrier);
+        if carrier.is_err() {
+            self.stay();
+        }
+        carrier
+    }
+
+    /// Notes that the handle was not sent after all.
+    pub(crate) fn stay(&mut self) {
+        if std::mem::take(&mut self.leaves) {
+            unpoisoned(&self.port.inner).leaving -= 1;
+        }
     }
 
     /// Makes a handle of a port that has arrived in a message.
@@ -106,12 +134,12 @@ impl PortHandle {
         if let Some(port) = here.get(&identity).and_then(Weak::upgrade)
             && port.take_handle()
         {
-            return Self(port);
+            return Self::of(port);
         }
         let port = Port::new(koid);
         let _ = port.shared.set(arrived.claim());
         here.insert(identity, Arc::downgrade(&port));
-        Self(port)
+        Self::of(port)
     }
 }
 
@@ -122,27 +150,38 @@ type ByIdentity = HashMap<Identity, Weak<Port>>;
 
 impl Clone for PortHandle {
     fn clone(&self) -> Self {
-        self.0.take_handle();
-        Self(self.0.clone())
+        self.port.take_handle();
+        Self::of(self.port.clone())
     }
 }
 
 impl Drop for PortHandle {
     fn drop(&mut self) {
-        if self.0.handles.fetch_sub(1, Ordering::AcqRel) == 1 {
-            let mut inner = unpoisoned(&self.0.inner);
+        let port = &self.port;
+        let is_last = port.handles.fetch_sub(1, Ordering::AcqRel) == 1;
+        if self.leaves {
+            // `handles` falls first, so another thread never counts too many handles that stay.
+            unpoisoned(&port.inner).leaving -= 1;
+        }
+        if is_last {
+            let mut inner = unpoisoned(&port.inner);
             inner.closed = true;
+            if let Some(shared) = port.shared.get() {
+                // Other processes get the packets of programs for which there is room.
+                let users = inner.queue.iter().filter(|queued| queued.source.is_none());
+                let _ = users.map(|queued| shared.send(&queued.packet)).find(Result::is_err);
+            }
             inner.queue.clear();
             inner.waits.clear();
             inner.waiters.drain(..).for_each(|waiter| waiter.wake());
-            if let Some(shared) = self.0.shared.get() {
+            if let Some(shared) = port.shared.get() {
                 if let Some(number) = inner.listens.take() {
                     hub::silence_bell(shared.bell(), number);
                 }
                 drop(inner);
                 let mut here = unpoisoned(HERE.get());
                 if let Some(here) = here.as_mut()
-                    && here.get(&shared.identity()).is_some_and(|port| std::ptr::eq(port.as_ptr(), &*self.0))
+                    && here.get(&shared.identity()).is_some_and(|here| std::ptr::eq(here.as_ptr(), &**port))
                 {
                     here.remove(&shared.identity());
                 }
@@ -197,28 +236,36 @@ impl Port {
     }
 
     /// Makes the shared part, so that other processes can have the port too. From now on packets of programs go through
-    /// sockets.
-    fn share(&self) -> Result<&Shared> {
+    /// sockets. If a handle `moves` to another process, counts the handle in [`Inner::leaving`].
+    ///
+    /// # Errors
+    /// `SHOULD_WAIT` if the last handle moves, and packets of programs stay here for lack of room in the sockets.
+    fn share(&self, moves: bool) -> Result<&Shared> {
         let mut inner = unpoisoned(&self.inner);
-        if let Some(shared) = self.shared.get() {
-            return Ok(shared);
+        let is_last = moves && inner.leaving + 1 >= self.handles.load(Ordering::Acquire);
+        if self.shared.get().is_none() {
+            let mut shared = Shared::new()?;
+            // Queued packets of programs are sent through the sockets if there is room for all. Otherwise all stay here,
+            // and are taken first.
+            let mut users = inner.queue.iter().filter(|queued| queued.source.is_none());
+            if inner.users <= shared::ROOM && users.all(|queued| shared.send(&queued.packet).is_ok()) {
+                inner.queue.retain(|queued| queued.source.is_some());
+                inner.users = 0;
+            } else if is_last {
+                return Err(Status::SHOULD_WAIT);
+            } else {
+                // Drops the packets that were sent, with their sockets.
+                shared = Shared::new()?;
+            }
+            unpoisoned(HERE.get()).get_or_insert_default().insert(shared.identity(), self.me.clone());
+            let _ = self.shared.set(shared);
+            // Threads that wait have to register with the hub from now on.
+            inner.waiters.drain(..).for_each(|waiter| waiter.wake());
         }
-        let shared = Shared::new()?;
-        // Queued packets of programs are sent through the sockets if there is room for all. Otherwise they stay here,
-        // and are taken first.
-        if inner.users <= shared::ROOM {
-            let mut sent = 0;
-            inner.queue.retain(|queued| {
-                let goes = queued.source.is_none() && shared.send(&queued.packet).is_ok();
-                sent += usize::from(goes);
-                !goes
-            });
-            inner.users -= sent;
+        if is_last && inner.users > 0 {
+            return Err(Status::SHOULD_WAIT);
         }
-        unpoisoned(HERE.get()).get_or_insert_default().insert(shared.identity(), self.me.clone());
-        let _ = self.shared.set(shared);
-        // Threads that wait have to register with the hub from now on.
-        inner.waiters.drain(..).for_each(|waiter| waiter.wake());
+        inner.leaving += usize::from(moves);
         Ok(self.shared.get().expect("it was set just now"))
     }
 

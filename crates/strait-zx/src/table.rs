@@ -315,6 +315,34 @@ impl Drop for Taken {
     }
 }
 
+/// A free slot taken for a new entry. Dropping this value frees the slot again.
+pub(crate) struct Reserved(u32);
+
+impl Reserved {
+    /// Puts the entry into the slot, and returns the handle.
+    pub(crate) fn fill(self, entry: Entry) -> zx_handle_t {
+        let slot = TABLE.slot(self.0).expect("it was made");
+        // SAFETY: the slot is not live, and this value has taken it out of the queue, so no other thread accesses the
+        // entry.
+        unsafe { *slot.entry.get() = Some(entry) };
+        slot.cool();
+        let word = slot.word.fetch_add(LIVE, Ordering::Release);
+        let generation = (word >> GENERATION_SHIFT) as u32;
+        let bits = (generation << INDEX_BITS) | self.0;
+        // The slot stays in use.
+        std::mem::forget(self);
+        ((bits << 2) | ZX_HANDLE_FIXED_BITS_MASK) ^ TABLE.secret()
+    }
+}
+
+impl Drop for Reserved {
+    fn drop(&mut self) {
+        let mut free = unpoisoned(FREE.get());
+        free.queue.push_back(self.0);
+        free.used -= 1;
+    }
+}
+
 impl Table {
     /// Returns the number of handles.
     pub(crate) fn len(&self) -> usize {
@@ -514,34 +542,32 @@ impl Table {
     /// # Errors
     /// `NO_MEMORY` if there are 1,048,576 entries already.
     pub(crate) fn add(&self, entry: Entry) -> Result<zx_handle_t> {
-        let index = {
-            let mut free = unpoisoned(FREE.get());
-            let full = free.made == CHUNKS * CHUNK;
-            if (free.queue.len() <= RESTING && !full) || free.queue.is_empty() {
-                if full {
-                    return Err(Status::NO_MEMORY);
-                }
-                if free.made.is_multiple_of(CHUNK) {
-                    CHUNKS_MADE.store(free.made / CHUNK + 1, Ordering::SeqCst);
-                    self.make_chunk(free.made / CHUNK);
-                }
-                free.made += 1;
-                free.used += 1;
-                free.made as u32 - 1
-            } else {
-                free.used += 1;
-                free.queue.pop_front().expect("looked at just now")
-            }
-        };
-        let slot = self.slot(index).expect("it was made");
-        // SAFETY: the slot is not live, and this thread has taken it out of the queue, so no other thread accesses
-        // the entry.
-        unsafe { *slot.entry.get() = Some(entry) };
-        slot.cool();
-        let word = slot.word.fetch_add(LIVE, Ordering::Release);
-        let generation = (word >> GENERATION_SHIFT) as u32;
-        let bits = (generation << INDEX_BITS) | index;
-        Ok(((bits << 2) | ZX_HANDLE_FIXED_BITS_MASK) ^ self.secret())
+        Ok(self.reserve()?.fill(entry))
+    }
+
+    /// Takes a free slot for an entry that the caller is about to make.
+    ///
+    /// # Errors
+    /// `NO_MEMORY` if there are 1,048,576 entries already.
+    pub(crate) fn reserve(&self) -> Result<Reserved> {
+        let mut free = unpoisoned(FREE.get());
+        let full = free.made == CHUNKS * CHUNK;
+        if (free.queue.len() > RESTING || full)
+            && let Some(index) = free.queue.pop_front()
+        {
+            free.used += 1;
+            return Ok(Reserved(index));
+        }
+        if full {
+            return Err(Status::NO_MEMORY);
+        }
+        if free.made.is_multiple_of(CHUNK) {
+            CHUNKS_MADE.store(free.made / CHUNK + 1, Ordering::SeqCst);
+            self.make_chunk(free.made / CHUNK);
+        }
+        free.made += 1;
+        free.used += 1;
+        Ok(Reserved(free.made as u32 - 1))
     }
 
     /// Makes a chunk of free slots.

@@ -7,6 +7,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::scope;
 
 use rig::*;
+use strait_zx::abi::*;
 
 /// Shows that the child does not wait for threads of the parent that were using a handle at the fork.
 #[test]
@@ -61,6 +62,11 @@ fn in_child(play: impl FnOnce()) {
     // SAFETY: a plain system call.
     assert_eq!(unsafe { libc::waitpid(pid, &raw mut status, 0) }, pid);
     assert!(libc::WIFEXITED(status) && libc::WEXITSTATUS(status) == 0, "the child ended with {status:#x}");
+}
+
+#[test]
+fn child() {
+    serve();
 }
 
 /// Makes and uses an object of each type.
@@ -128,4 +134,56 @@ fn a_child_makes_what_it_needs_by_itself() {
     assert_eq!(write(a, b"still here", &[]), ZX_OK);
     assert_eq!(read(b).bytes, b"still here");
     use_everything();
+}
+
+/// Shares an event with other processes, and waits for it by a port. Returns the event, the port, and the ends of the
+/// channel that has another handle of the event.
+fn awaited_event() -> [zx_handle_t; 4] {
+    let (event, port, (a, b)) = (event(), port(), channel());
+    assert_eq!(write(a, b"", &[duplicate(event, ZX_RIGHT_SAME_RIGHTS).unwrap()]), ZX_OK);
+    assert_eq!(zx_object_wait_async(event, port, 7, ZX_USER_SIGNAL_0, 0), ZX_OK);
+    [event, port, a, b]
+}
+
+/// Shows that a child that closes an event of its parent still hears of its own event.
+#[test]
+fn a_child_that_closes_an_event_of_the_parent_hears_of_its_own() {
+    let inherited = awaited_event();
+    in_child(|| {
+        let own = awaited_event();
+        assert_eq!(close(inherited[0]), ZX_OK);
+        in_child(|| assert_eq!(zx_object_signal(own[0], 0, ZX_USER_SIGNAL_0), ZX_OK));
+        assert_eq!(port_wait(own[1], deadline()).1.key, 7);
+    });
+    for handle in inherited {
+        assert_eq!(close(handle), ZX_OK);
+    }
+}
+
+/// Makes an end with so many unread messages that waits look for the close of the other end only. Waits for the close by
+/// a port. Returns the end, its other end, and the port.
+fn full_end() -> [zx_handle_t; 3] {
+    let ((a, b), port) = (channel(), port());
+    for _ in 0..8200 {
+        assert_eq!(write(b, b"x", &[]), ZX_OK);
+    }
+    assert_eq!(zx_object_wait_async(a, port, 7, ZX_CHANNEL_PEER_CLOSED, 0), ZX_OK);
+    [a, b, port]
+}
+
+/// Shows that a child that closes an end of its parent still hears of its own end.
+#[test]
+fn a_child_that_closes_a_full_end_of_the_parent_hears_of_its_own() {
+    let inherited = full_end();
+    in_child(|| {
+        let [_, b, port] = full_end();
+        let side = Side::there();
+        let b = side.adopt(b);
+        assert_eq!(close(inherited[0]), ZX_OK);
+        assert_eq!(side.close(b), ZX_OK);
+        assert_eq!(port_wait(port, deadline()).1.key, 7);
+    });
+    for handle in inherited {
+        assert_eq!(close(handle), ZX_OK);
+    }
 }

@@ -156,6 +156,32 @@ fn a_wait_whose_signal_is_set_gets_its_packet_whatever_was_called_before() {
     }
 }
 
+/// Shows that an object whose descriptors do not arrive counts as malformed: neither a read nor a call, which have taken
+/// the message, reports that nothing has happened.
+#[test]
+fn an_object_without_its_descriptors_ends_a_read_and_a_call() {
+    for (type_, rights) in [(ZX_OBJ_TYPE_EVENT, ZX_DEFAULT_EVENT_RIGHTS), (ZX_OBJ_TYPE_PORT, ZX_DEFAULT_PORT_RIGHTS)] {
+        let (a, peer) = end_and_peer();
+        // The other end of the carrier is open, and sends nothing.
+        let (_open, carrier) = Channel::pair().unwrap();
+        let (_also_open, other) = Channel::pair().unwrap();
+        let with_record = |bytes: &[u8]| {
+            let mut bytes = [bytes, &type_.to_le_bytes(), &rights.to_le_bytes()].concat();
+            bytes.resize(bytes.len() + 24, 0);
+            bytes
+        };
+        peer.send(Outgoing::new(&with_record(b"message")).handles([carrier.into()])).unwrap();
+        assert_eq!(await_read(a).status, ZX_ERR_PEER_CLOSED);
+        scope(|scope| {
+            let calls = scope.spawn(|| call(a, b"....", &[]).status);
+            let request = peer.recv().unwrap();
+            peer.send(Outgoing::new(&with_record(request.bytes())).handles([other.into()])).unwrap();
+            assert_eq!(calls.join().unwrap(), ZX_ERR_PEER_CLOSED);
+        });
+        assert_eq!(close(a), ZX_OK);
+    }
+}
+
 /// How long the hostile peer attacks.
 const ATTACK: Duration = Duration::from_secs(2);
 

@@ -92,6 +92,21 @@ both_sides! {
         assert_eq!((close(h), side.close(peer)), (ZX_OK, ZX_OK));
     }
 
+    /// Shows that a write of handles to the end finds the end.
+    fn each_write_of_handles_finds_the_end(side: &Side) {
+        let (h, peer) = channel();
+        let peer = side.adopt(peer);
+        while_writing(h, || {
+            for _ in 0..10 * ROUNDS {
+                let sent = event();
+                assert_eq!(write(h, b"x", &[sent]), ZX_OK);
+                let received = side.await_read(peer);
+                assert_eq!((received.status, side.close(received.handles[0].handle)), (ZX_OK, ZX_OK));
+            }
+        });
+        assert_eq!((close(h), side.close(peer)), (ZX_OK, ZX_OK));
+    }
+
     /// Shows that each call gets its answer.
     fn each_call_gets_its_answer(side: &Side) {
         let (h, peer) = channel();

@@ -78,6 +78,48 @@ both_sides! {
         assert_eq!((close(ours), side.close(theirs)), (ZX_OK, ZX_OK));
     }
 
+    /// Shows that the packets of programs go with the last handle of a port. If the kernel's queue has too little room
+    /// for them, the write has no effect.
+    fn no_packet_is_lost_with_the_last_handle(side: &Side) {
+        let (ours, event) = (port(), event());
+        for key in 0..300 {
+            assert_eq!(queue(ours, key), ZX_OK);
+        }
+        let (a, b) = channel();
+        assert_eq!(write(a, b"300", &[event, ours]), ZX_ERR_SHOULD_WAIT);
+        assert_eq!((read(b).status, is_valid(event)), (ZX_ERR_SHOULD_WAIT, true));
+        for key in 0..50 {
+            assert_eq!(port_wait(ours, 0).1.key, key);
+        }
+        assert_eq!(write(a, b"250", &[event, ours]), ZX_OK);
+        let moved = read(b).handles;
+        let theirs = side.adopt(moved[1].handle);
+        assert_eq!(side.queue(theirs, 300), ZX_OK);
+        let back = side.give(theirs);
+        for key in 50..=300 {
+            assert_eq!(port_wait(back, 0), (ZX_OK, zx_port_packet_t { key, ..Default::default() }));
+        }
+        for handle in [a, b, back, moved[0].handle] {
+            assert_eq!(close(handle), ZX_OK);
+        }
+    }
+
+    /// Shows that the packets that a process holds for a shared port go to the other processes when the process closes
+    /// the port, as far as there is room.
+    fn packets_outlive_the_process_that_holds_them(side: &Side) {
+        let ours = port();
+        for key in 0..300 {
+            assert_eq!(queue(ours, key), ZX_OK);
+        }
+        let theirs = side.adopt(duplicate(ours, ZX_RIGHT_SAME_RIGHTS).unwrap());
+        assert_eq!(close(ours), ZX_OK);
+        let back = side.give(theirs);
+        for key in 0..256 {
+            assert_eq!(port_wait(back, 0), (ZX_OK, zx_port_packet_t { key, ..Default::default() }));
+        }
+        assert_eq!(close(back), ZX_OK);
+    }
+
     /// Shows that a port gets packets from all processes with the port, and gives each packet to a single waiting
     /// thread.
     fn a_port_is_shared(side: &Side) {

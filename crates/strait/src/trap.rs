@@ -180,8 +180,11 @@ pub struct Traps {
 struct TrapsShared {
     set: WaitSet,
     armed: Mutex<BTreeMap<u64, Trap>>,
-    next: AtomicU64,
 }
+
+/// Number of the next trap. The child of a fork goes on counting: if the child cancels a trap of its parent, the number is
+/// not that of a trap of the child.
+static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl fmt::Debug for Traps {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -195,7 +198,7 @@ impl Traps {
     /// # Errors
     /// As [`WaitSet::new`].
     pub fn new() -> Result<Self, Error> {
-        let shared = TrapsShared { set: WaitSet::new()?, armed: Mutex::default(), next: AtomicU64::new(0) };
+        let shared = TrapsShared { set: WaitSet::new()?, armed: Mutex::default() };
         Ok(Self { shared: Arc::new(shared) })
     }
 
@@ -339,7 +342,7 @@ impl TrapsShared {
     where
         H: FnOnce(Sprung) + Send + 'static,
     {
-        let key = self.next.fetch_add(1, Ordering::Relaxed);
+        let key = NEXT.fetch_add(1, Ordering::Relaxed);
         // The trap must be in the map before it can spring.
         let trap = Trap { end: Arc::downgrade(end), conditions, handler: Box::new(handler) };
         unpoisoned(&self.armed).insert(key, trap);

@@ -1,7 +1,7 @@
 //! Functions that Zircon does not have: file descriptors as handles, and the first channel between two processes.
 
 use std::ffi::{CStr, OsStr, c_char};
-use std::os::fd::{FromRawFd, IntoRawFd, OwnedFd};
+use std::os::fd::{BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
 use std::os::unix::ffi::OsStrExt;
 use std::process::Command;
 use std::sync::Arc;
@@ -14,22 +14,27 @@ use crate::channel::{self, Chan};
 use crate::koid;
 use crate::object::{self, Descriptor, Object};
 use crate::status::{Result, Status};
-use crate::table::table;
+use crate::table::{Entry, Reserved, table};
 use crate::user::{In, Out};
 
 /// Makes a handle of a file descriptor. If the function succeeds, the library owns the descriptor; otherwise the caller
 /// still does.
 ///
-/// `ZX_ERR_BAD_HANDLE` if the descriptor is not open.
+/// `ZX_ERR_BAD_HANDLE` if the descriptor is not open; `ZX_ERR_NO_MEMORY` if there are too many handles.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_zx_handle_from_fd(fd: i32, out: *mut zx_handle_t) -> zx_status_t {
     call(|| {
         // SAFETY: as the caller promises.
         let out = unsafe { Out::new(out, 1) };
         out.check()?;
-        let fd = OpenFd::new(fd)?;
-        let object = Object::Fd(Arc::new(Descriptor { fd: fd.take(), koid: koid::next() }));
-        out.set(0, object::add(object, STRAIT_ZX_DEFAULT_FD_RIGHTS)?);
+        let slot = table().reserve()?;
+        // SAFETY: the caller hands over the descriptor.
+        let open = unsafe { borrow(fd) }?;
+        rustix::io::fcntl_setfd(open, rustix::io::FdFlags::CLOEXEC)?;
+        // SAFETY: the descriptor is open, and belongs to the library since nothing fails from here on.
+        let fd = unsafe { OwnedFd::from_raw_fd(fd) };
+        let object = Object::Fd(Arc::new(Descriptor { fd, koid: koid::next() }));
+        out.set(0, slot.fill(Entry { rights: STRAIT_ZX_DEFAULT_FD_RIGHTS, object }));
         Ok(())
     })
 }
@@ -54,19 +59,27 @@ pub unsafe extern "C" fn strait_zx_handle_to_fd(handle: zx_handle_t, out: *mut i
 /// Makes a channel over a connected `SOCK_SEQPACKET` Unix socket; the process with the other end does the same. If the
 /// function succeeds, the library owns the socket; otherwise the caller still does.
 ///
-/// `ZX_ERR_INVALID_ARGS` for another kind of descriptor.
+/// `ZX_ERR_INVALID_ARGS` for another kind of descriptor; `ZX_ERR_NO_RESOURCES` without a free descriptor, as the channel
+/// uses a duplicate and then closes `fd`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_zx_channel_from_socket(fd: i32, out: *mut zx_handle_t) -> zx_status_t {
     call(|| {
         // SAFETY: as the caller promises.
         let out = unsafe { Out::new(out, 1) };
         out.check()?;
-        let fd = OpenFd::new(fd)?;
-        rustix::net::sockopt::socket_type(&*fd.0)
+        let slot = table().reserve()?;
+        // SAFETY: the caller hands over the descriptor.
+        let open = unsafe { borrow(fd) }?;
+        // The channel takes a duplicate, so that the caller's descriptor is untouched if this fails.
+        let copy = rustix::io::fcntl_dupfd_cloexec(open, 3)?;
+        rustix::net::sockopt::socket_type(&copy)
             .ok()
             .filter(|kind| *kind == rustix::net::SocketType::SEQPACKET)
             .ok_or(Status::INVALID_ARGS)?;
-        out.set(0, adopt(channel::options().over(fd.take())?)?);
+        let channel = channel::options().over(copy)?;
+        // SAFETY: the descriptor is open, and belongs to the library since nothing fails from here on.
+        drop(unsafe { OwnedFd::from_raw_fd(fd) });
+        out.set(0, adopt(slot, channel));
         Ok(())
     })
 }
@@ -97,12 +110,14 @@ pub unsafe extern "C" fn strait_zx_spawn(
             words.push(OsStr::from_bytes(unsafe { CStr::from_ptr(word) }.to_bytes()));
         }
         let (program, arguments) = words.split_first().ok_or(Status::INVALID_ARGS)?;
+        // Without a slot for the handle, no process is started.
+        let slot = table().reserve()?;
         let (child, channel) =
             channel::options().spawn(Command::new(program).args(arguments)).map_err(|failed| match failed.error {
                 strait::Error::System { call: "spawn", .. } => Status::NOT_FOUND,
                 other => other.into(),
             })?;
-        out.set(0, adopt(channel)?);
+        out.set(0, adopt(slot, channel));
         pid.set_if_wanted(child.id() as i32);
         Ok(())
     })
@@ -118,34 +133,30 @@ pub unsafe extern "C" fn strait_zx_channel_from_parent(out: *mut zx_handle_t) ->
         // SAFETY: as the caller promises.
         let out = unsafe { Out::new(out, 1) };
         out.check()?;
-        out.set(0, adopt(channel::options().from_parent().map_err(strait::Error::from)?)?);
+        // Without a slot for the handle, the end stays for a later call.
+        let slot = table().reserve()?;
+        out.set(0, adopt(slot, channel::options().from_parent().map_err(strait::Error::from)?));
         Ok(())
     })
 }
 
 /// Makes a handle of an end of a Strait channel.
-fn adopt(channel: Channel) -> Result<zx_handle_t> {
-    channel::adopt(Chan::new(channel, koid::next(), 0, 0), ZX_DEFAULT_CHANNEL_RIGHTS)
+fn adopt(slot: Reserved, channel: Channel) -> zx_handle_t {
+    let object = Object::Channel(Box::new(Chan::new(channel, koid::next(), 0, 0)));
+    slot.fill(Entry { rights: ZX_DEFAULT_CHANNEL_RIGHTS, object })
 }
 
-/// An open descriptor, still owned by the caller.
-struct OpenFd(std::mem::ManuallyDrop<OwnedFd>);
-
-impl OpenFd {
-    /// Checks that the descriptor is open, and sets close-on-exec.
-    fn new(fd: i32) -> Result<Self> {
-        if fd < 0 {
-            return Err(Status::BAD_HANDLE);
-        }
-        // SAFETY: the caller hands over the descriptor if open. Nothing closes the descriptor before `take`.
-        let fd = Self(std::mem::ManuallyDrop::new(unsafe { OwnedFd::from_raw_fd(fd) }));
-        rustix::io::fcntl_getfd(&*fd.0)?;
-        rustix::io::fcntl_setfd(&*fd.0, rustix::io::FdFlags::CLOEXEC)?;
-        Ok(fd)
+/// Returns a descriptor of the caller's, for use in a call.
+///
+/// # Errors
+/// `BAD_HANDLE` for a negative number, which is no descriptor.
+///
+/// # Safety
+/// If the descriptor is open, no other thread closes it during the call.
+unsafe fn borrow<'a>(fd: i32) -> Result<BorrowedFd<'a>> {
+    if fd < 0 {
+        return Err(Status::BAD_HANDLE);
     }
-
-    /// Takes the descriptor from the caller.
-    fn take(self) -> OwnedFd {
-        std::mem::ManuallyDrop::into_inner(self.0)
-    }
+    // SAFETY: the caller's promise. If the descriptor is not open, system calls with this number fail.
+    Ok(unsafe { BorrowedFd::borrow_raw(fd) })
 }

@@ -163,8 +163,12 @@ fn travels_as_end(type_: zx_obj_type_t) -> bool {
 }
 
 /// Converts an entry's object to a handle of Strait and a record. An end of a channel leaves its entry; other objects
-/// stay.
-pub(crate) fn pack(entry: &mut Entry, rights: zx_rights_t) -> Result<(Handle, Record)> {
+/// stay. `moves` tells whether the entry is dropped once the handle was sent; otherwise the entry is a duplicate.
+///
+/// # Errors
+/// `SHOULD_WAIT` if the last handle of a port would leave packets behind; other errors of the object. The entry is as it
+/// was.
+pub(crate) fn pack(entry: &mut Entry, rights: zx_rights_t, moves: bool) -> Result<(Handle, Record)> {
     let type_ = entry.object.type_();
     let (koid, related) = entry.object.koids();
     let mut record = Record { type_, rights, koid, related, signals: 0, detail: 0 };
@@ -178,16 +182,18 @@ pub(crate) fn pack(entry: &mut Entry, rights: zx_rights_t) -> Result<(Handle, Re
             record.detail = side;
             carrier.into()
         }
-        Object::Port(port) => port.pack()?.into(),
+        Object::Port(port) => port.pack(moves)?.into(),
         Object::Vmo(_) | Object::Fd(_) => entry.object.descriptor()?.into(),
     };
     Ok((handle, record))
 }
 
-/// Puts an end of a channel taken out by [`pack`] back into the entry.
+/// Restores an entry after [`pack`] has returned this handle, and the handle was not sent.
 pub(crate) fn unpack_back(entry: &mut Entry, handle: Handle) {
-    if let (Object::Channel(chan), Handle::Channel(channel)) = (&mut entry.object, handle) {
-        chan.attach(channel);
+    match (&mut entry.object, handle) {
+        (Object::Channel(chan), Handle::Channel(channel)) => chan.attach(channel),
+        (Object::Port(port), _) => port.stay(),
+        _ => {}
     }
 }
 
@@ -301,9 +307,14 @@ pub(crate) fn carrier(cargo: Vec<OwnedFd>) -> Result<Channel> {
 /// Takes the descriptors out of a carrier, unclaimed.
 ///
 /// # Errors
-/// `PEER_CLOSED` if the carrier has anything else.
+/// `PEER_CLOSED` if the carrier has anything else, or nothing; `NO_RESOURCES` or `NO_MEMORY`.
 fn take_cargo(carrier: &Channel) -> Result<Vec<UnclaimedFd>> {
-    carrier.try_recv()?.take_unclaimed()?.into_iter().map(UnclaimedFd::new).collect()
+    // The message with the carrier is taken, so the caller must not see `SHOULD_WAIT`.
+    let mut message = carrier.try_recv().map_err(|error| match Status::from(error) {
+        Status::SHOULD_WAIT => Status::PEER_CLOSED,
+        status => status,
+    })?;
+    message.take_unclaimed()?.into_iter().map(UnclaimedFd::new).collect()
 }
 
 #[cfg(test)]

@@ -169,9 +169,12 @@ impl Parcel {
         }
     }
 
-    /// Gives the handle back to the caller, after the message was not sent for lack of room.
-    fn put_back(mut self, handle: strait::Handle) {
-        wire::unpack_back(self.entry(), handle);
+    /// Gives the handle back to the caller, after the message was not sent for lack of room. `packed` is the result of
+    /// packing the handle; `None` if the handle was not packed.
+    fn put_back(mut self, packed: Option<strait::Handle>) {
+        if let Some(packed) = packed {
+            wire::unpack_back(self.entry(), packed);
+        }
         if let Source::Moved(taken) = self.source {
             let handle = taken.handle();
             taken.put_back();
@@ -463,6 +466,13 @@ fn check_write<'s, 'a>(
     Ok(gathered)
 }
 
+/// Gives the handles of a message that was not sent back to the caller. `packed` are the results of packing the first
+/// parcels; the other parcels were not packed.
+fn put_back(parcels: Vec<Parcel>, packed: Vec<strait::Handle>) {
+    let mut packed = packed.into_iter();
+    parcels.into_iter().for_each(|parcel| parcel.put_back(packed.next()));
+}
+
 /// Takes the handles, and sends the message.
 pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: HandlesIn<'_>) -> Result<()> {
     if handles.len() == 0 {
@@ -483,44 +493,65 @@ pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: Ha
         super::tell_peer(related);
         return Ok(());
     }
-    let mut parcels = handles.take(handle)?;
+    loop {
+        match send_handles(handle, gathered, handles) {
+            // Another thread has taken the end away to send it, and puts the end back if that fails.
+            None => table().get_kept(handle, Table::get).map(drop).inspect_err(|_| handles.consume())?,
+            Some(sent) => return sent,
+        }
+    }
+}
+
+/// Takes the handles, and sends the message. Returns `None` if the end is not in the table at the moment; the handles are
+/// in the table again then.
+fn send_handles(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: HandlesIn<'_>) -> Option<Result<()>> {
+    let mut parcels = match handles.take(handle) {
+        Ok(parcels) => parcels,
+        Err(status) => return Some(Err(status)),
+    };
     let mut records = Vec::with_capacity(parcels.len() * wire::RECORD);
     let mut packed = Vec::with_capacity(parcels.len());
     for parcel in &mut parcels {
-        let rights = parcel.rights;
-        match wire::pack(parcel.entry(), rights) {
+        let (rights, moves) = (parcel.rights, matches!(parcel.source, Source::Moved(_)));
+        match wire::pack(parcel.entry(), rights, moves) {
             Ok((handle, record)) => {
                 record.encode(&mut records);
                 packed.push(handle);
             }
+            Err(Status::SHOULD_WAIT) => {
+                put_back(parcels, packed);
+                return Some(Err(Status::SHOULD_WAIT));
+            }
             Err(status) => {
                 parcels.into_iter().for_each(Parcel::close);
-                return Err(status);
+                return Some(Err(status));
             }
         }
     }
     let mut slices = gathered.slices().to_vec();
     slices.push(IoSlice::new(&records));
-    // The end may have been sent away meanwhile, even by this call.
-    let sent = match table().get(handle) {
-        Ok(entry) => match &entry.object {
-            Object::Channel(chan) => chan
-                .strait()
-                .try_send(Outgoing::vectored(&slices).handles(packed))
-                .map(|()| chan.related)
-                .map_err(|error| (Status::from(error.error), error.handles)),
-            _ => Err((Status::BAD_HANDLE, packed)),
-        },
-        Err(status) => Err((status, packed)),
+    let Ok(entry) = table().get(handle) else {
+        put_back(parcels, packed);
+        return None;
     };
-    match sent {
+    let sent = match &entry.object {
+        Object::Channel(chan) => chan
+            .strait()
+            .try_send(Outgoing::vectored(&slices).handles(packed))
+            .map(|()| chan.related)
+            .map_err(|error| (Status::from(error.error), error.handles)),
+        _ => Err((Status::BAD_HANDLE, packed)),
+    };
+    // The handles are put back or closed without a use.
+    drop(entry);
+    Some(match sent {
         Ok(related) => {
             parcels.into_iter().for_each(Parcel::close);
             super::tell_peer(related);
             Ok(())
         }
         Err((Status::SHOULD_WAIT, packed)) => {
-            parcels.into_iter().zip(packed).for_each(|(parcel, handle)| parcel.put_back(handle));
+            put_back(parcels, packed);
             Err(Status::SHOULD_WAIT)
         }
         Err((status, packed)) => {
@@ -528,5 +559,5 @@ pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: Ha
             drop(packed);
             Err(status)
         }
-    }
+    })
 }

@@ -2,7 +2,9 @@
 //!
 //! The signals of both ends are in one page of a memfd. A *bell* is a pair of sockets of an end. A process that
 //! changes the signals sends a byte into one socket. Epoll wakes every process that watches the other socket, since
-//! epoll reports each arrival anew. An end has both sockets of its own bell, and the sending socket of its other
+//! epoll reports each arrival anew (edge-triggered), also beside unread bytes. A process must not read the byte that
+//! woke it: epoll drops a report if the socket is empty when the process collects the report, so another process would
+//! sleep on. So bytes stay until there are many; a process that removes them sends a new byte. An end has both sockets of its own bell, and the sending socket of its other
 //! end's bell. So when all processes of an end are gone, its bell hangs up: the kernel counts the references.
 //!
 //! A hostile process with a handle of an event, with any rights, can set its signals and wake others for nothing. The
@@ -30,6 +32,8 @@ const PAGE: usize = 4096;
 const STRIDE: usize = 64;
 /// Number of reads that empty a bell; remaining bytes only repeat the news.
 const HEARD: usize = 16;
+/// Number of unread bytes from which on a listening process empties a bell. The kernel has room for some 270.
+const CROWD: u64 = 64;
 
 /// The identity of a page: device and inode of its memfd.
 pub(super) type Identity = (u64, u64);
@@ -213,22 +217,36 @@ impl Shared {
     /// Wakes the processes that wait for signals of the end.
     pub(super) fn ring(&self) {
         if !ring(&self.bell.rope) {
-            // The bell is full of bytes that no process has read.
-            self.hear();
-            ring(&self.bell.rope);
+            // No process has emptied the bell.
+            self.ring_anew();
         }
     }
 
+    /// Empties the end's bell if there are many unread bytes, so that there is room for the next byte. The caller listens
+    /// to the bell, and looks at the signals afterwards. Processes that have not collected the report of a removed byte
+    /// are woken by a new byte.
+    pub(super) fn make_room(&self) {
+        if rustix::io::ioctl_fionread(&self.bell.ear).is_ok_and(|unread| unread > CROWD) {
+            self.ring_anew();
+        }
+    }
+
+    /// Empties the end's bell, and sends a byte.
+    fn ring_anew(&self) {
+        self.hear();
+        ring(&self.bell.rope);
+    }
+
     /// Wakes the processes that wait for signals of the other end. A full bell means that no process waits, or that a
-    /// waiting process is about to look.
+    /// waiting process is about to look, and then empties the bell.
     pub(super) fn ring_peer(&self) {
         if let Some(peer) = &self.peer {
             ring(peer);
         }
     }
 
-    /// Reads the bytes at the end's bell, so that epoll reports the next byte.
-    pub(super) fn hear(&self) {
+    /// Reads the bytes at the end's bell.
+    fn hear(&self) {
         let mut rings = [0u8; 256];
         for _ in 0..HEARD {
             match rustix::net::recv(&self.bell.ear, &mut rings[..], RecvFlags::DONTWAIT) {
