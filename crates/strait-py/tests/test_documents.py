@@ -32,15 +32,19 @@ def test_an_example_runs(example):
 PROGRAMS = {
     "echo": "hello\n42\n[1.5, None, b'bytes']\n",
     "event_loop": "from a socket\n2\n",
+    "frames": "50 frames of 1000000 bytes through three processes, every one right\n",
     "image_pipeline": "frame 4 has 7\n",
     "plugin": "refused: ",
     "rpc": "[0, 1, 3, 6, 10, 15, 21, 28]\n",
+    "worker": "the worker of job 5 has ended with -9: another worker repeats the job\n"
+    "[0, 1, 4, 9, 16, 25, 36, 49, 64, 81, 100, 121]\n",
 }
+ARGUMENTS = {"frames": ["50", "1000000"]}
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_an_example_program_prints_what_it_should(program, tmp_path):
-    command = [sys.executable, CRATE / "examples" / f"{program}.py"]
+    command = [sys.executable, CRATE / "examples" / f"{program}.py", *ARGUMENTS.get(program, [])]
     environment = {**os.environ, "STRAIT_DIR": str(tmp_path)}
     tmp_path.chmod(0o700)
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, env=environment)
