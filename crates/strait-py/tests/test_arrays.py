@@ -29,7 +29,11 @@ def over(pair, value):
 
 def is_mapped(array):
     """Whether an array lies in a mapping of a region."""
-    address = array.ctypes.data
+    return is_in_region(array.ctypes.data)
+
+
+def is_in_region(address):
+    """Whether this process has a region mapped at an address."""
     with open("/proc/self/maps") as maps:
         for line in maps:
             low, high = (int(part, 16) for part in re.match(r"(\w+)-(\w+) ", line).groups())
@@ -115,13 +119,26 @@ def test_12_an_array_outlives_the_connection_and_its_memory_goes_with_it():
     one.close()
     other.close()
     part = received[1000:1003]
-    memory = weakref.ref(received.base)
+    memory, address = weakref.ref(received.base), part.ctypes.data
     del received
     gc.collect()
     assert list(part) == [1000, 1001, 1002] and memory() is not None and is_mapped(part)
     del part
     gc.collect()
-    assert memory() is None
+    assert memory() is None and not is_in_region(address)
+
+
+def test_12_an_array_outlives_its_region():
+    region = strait.Region.sealed(np.arange(MANY, dtype="u4"))
+    whole = region.array(MANY, "u4")
+    part = whole[1000:1003]
+    address = part.ctypes.data
+    del region, whole
+    gc.collect()
+    assert list(part) == [1000, 1001, 1002] and is_mapped(part)
+    del part
+    gc.collect()
+    assert not is_in_region(address)
 
 
 def test_received_arrays_hold_no_descriptors(pair):

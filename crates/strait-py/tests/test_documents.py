@@ -11,7 +11,7 @@ import pytest
 
 import strait
 from conftest import LONG
-from strait import _native
+from strait import _errors, _native
 
 CRATE = pathlib.Path(__file__).parents[1]
 BOOK = CRATE / "../../docs"
@@ -32,15 +32,19 @@ def test_an_example_runs(example):
 PROGRAMS = {
     "echo": "hello\n42\n[1.5, None, b'bytes']\n",
     "event_loop": "from a socket\n2\n",
+    "frames": "50 frames of 1000000 bytes through three processes, every one right\n",
     "image_pipeline": "frame 4 has 7\n",
     "plugin": "refused: ",
     "rpc": "[0, 1, 3, 6, 10, 15, 21, 28]\n",
+    "worker": "the worker of job 5 has ended with -9: another worker repeats the job\n"
+    "[0, 1, 4, 9, 16, 25, 36, 49, 64, 81, 100, 121]\n",
 }
+ARGUMENTS = {"frames": ["50", "1000000"]}
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
 def test_an_example_program_prints_what_it_should(program, tmp_path):
-    command = [sys.executable, CRATE / "examples" / f"{program}.py"]
+    command = [sys.executable, CRATE / "examples" / f"{program}.py", *ARGUMENTS.get(program, [])]
     environment = {**os.environ, "STRAIT_DIR": str(tmp_path)}
     tmp_path.chmod(0o700)
     done = subprocess.run(command, capture_output=True, text=True, timeout=LONG, env=environment)
@@ -76,7 +80,45 @@ def test_each_exported_name_exists_and_each_exception_is_one_of_the_package():
 
 
 def test_each_exception_is_exported():
-    from strait import _errors
-
     errors = {name for name, value in vars(_errors).items() if isinstance(value, type) and issubclass(value, Exception)}
     assert set(_errors.__all__) == errors - {"Exception"} and errors <= set(strait.__all__)
+
+
+def builtin_bases(exception):
+    """Returns the names of the builtin classes of an exception, without the bases of others among them."""
+    common = {Exception, BaseException, object}
+    every = [base for base in exception.__mro__ if base.__module__ == "builtins" and base not in common]
+    return [base.__name__ for base in every if sum(issubclass(other, base) for other in every) == 1]
+
+
+def errors_by_exception():
+    """Returns the names of the errors of the Rust library that become each exception."""
+    source = (CRATE / "../strait/src/error.rs").read_text()
+    variants = re.search(r"pub enum Error \{\n(.*?)\n\}", source, re.S)[1]
+    left = set(re.findall(r"^    ([A-Z]\w+)", variants, re.M)) - {"Signalled"}
+    named = {}
+    arms = re.findall(r"^        (Error::.*) => \"(\w+)\",$", (CRATE / "src/errors.rs").read_text(), re.M)
+    for errors, exception in arms:
+        names = re.findall(r"Error::(\w+)", errors)
+        named.setdefault(exception, set()).update(names)
+        left -= set(names)
+    for variant in ("NotSent", "NotAnswered", "OutcomeUnknown"):
+        named.setdefault(variant, set()).add(f"CallError::{variant}")
+    return {**named, "StraitError": left}
+
+
+def test_the_exceptions_are_listed_with_their_builtin_bases_and_their_errors():
+    section = re.search(r"^## Python exceptions\n(.*?)^## ", (BOOK / "reference/errors.md").read_text(), re.S | re.M)[1]
+    rows = [[cell.strip() for cell in line.split("|")[1:-1]] for line in section.splitlines() if line.startswith("| `")]
+    assert [row[0] for row in rows] == [f"`{name}`" for name in _errors.__all__]
+    errors = errors_by_exception()
+    assert len(errors) > 35 and len(errors["StraitError"]) < 10
+    for name, row in zip(_errors.__all__, rows, strict=True):
+        exception = getattr(strait, name)
+        _name, bases, passes, attributes, error = (re.findall(r"`([^`]+)`", cell) or cell for cell in row)
+        assert (bases or []) == builtin_bases(exception), name
+        assert passes == ("passes" if exception.passes else ""), name
+        # The native module sets `errno`, an attribute of each `OSError`.
+        own = set(vars(exception).get("__annotations__", {})) - {"passes"}
+        assert set(attributes) - {"errno"} == own, name
+        assert row[4] and (name not in errors or set(error) == errors[name]), name

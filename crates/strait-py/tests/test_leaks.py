@@ -93,15 +93,41 @@ def test_connections_leave_nothing(tmp_path):
 
 
 def test_21_ends_that_are_sent_away_leave_nothing(child):
-    _process, connection = child("while True:\n    end = up.recv()\n    end.send('hello')\n    end.close()")
+    program = """
+import gc
+for end in up:
+    if end is None:
+        gc.collect()
+        with open("/proc/self/status") as status:
+            resident = next(int(line.split()[1]) for line in status if line.startswith("VmRSS"))
+        up.send((len(os.listdir("/proc/self/fd")), resident))
+    else:
+        end.send("hello")
+        end.close()
+"""
 
-    def repeat():
+    def exchange(connection):
         near, far = strait.pair()
         connection.send(far)
         assert near.recv(timeout=LONG) == "hello"
         near.close()
 
-    assert_flat(repeat, scaled(1_000, 100_000))
+    def held_by_the_child():
+        connection.send(None)
+        return connection.recv(timeout=LONG)
+
+    _process, connection = child(program)
+    times = scaled(1_000, 100_000)
+    for _ in range(times // 10):
+        exchange(connection)
+    before, (descriptors, resident) = held(), held_by_the_child()
+    _process, second = child(program)
+    exchange(second)
+    assert held()[0] == before[0] + 1, "a peer takes one descriptor"
+    assert_flat(lambda: exchange(connection), times, slack=1024)
+    assert held()[0] == before[0] + 1
+    after = held_by_the_child()
+    assert after[0] == descriptors and after[1] <= resident + 1024, (descriptors, resident, after)
 
 
 def test_killed_children_leave_nothing():
