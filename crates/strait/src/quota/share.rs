@@ -7,12 +7,21 @@
 /// The sum of `mine` and `amount` must be at most 1/(`processes` + 1) of the amount that the other processes leave of
 /// `limit`. If each new process takes all that it may, the first process gets a half, the second a third of the other
 /// half, and the *k*th `limit / (k (k + 1))`. Then `limit / (k + 1)` is left for further processes.
+///
+/// Whatever the number of processes, each may hold [`LITTLE`] as long as half of `limit` is free. Otherwise one process
+/// could not introduce this process to some two hundred others. The *k*th process still gets `limit / (k (k + 1))`,
+/// because from the second process on that is at most its share of the free half.
 pub(super) fn may_have(mine: u64, amount: u64, held: u64, limit: u64, processes: u64) -> bool {
     let wanted = u128::from(mine) + u128::from(amount);
     let left = u128::from(limit.saturating_sub(held)) + u128::from(mine);
+    let then = held.checked_add(amount);
+    let is_little = wanted <= u128::from(limit / LITTLE) && then.is_some_and(|held| held <= limit / 2);
     // The first condition implies the second, unless the limit was lowered meanwhile.
-    wanted * (u128::from(processes) + 1) <= left && held.checked_add(amount).is_some_and(|held| held <= limit)
+    is_little || (wanted * (u128::from(processes) + 1) <= left && then.is_some_and(|held| held <= limit))
 }
+
+/// The part of a user's limit that each process may hold while half of the limit is free: one in 64.
+const LITTLE: u64 = 64;
 
 #[cfg(test)]
 mod tests {
@@ -37,6 +46,15 @@ mod tests {
         assert_eq!(most(0, 800, 1200, 3), 100);
         // A limit that was lowered leaves nothing.
         assert!(!may_have(600, 1, 600, 300, 1));
+    }
+
+    /// Shows that a process may introduce this process to thousands of others, each of which has an account and holds a
+    /// few things.
+    #[test]
+    fn a_little_is_free_for_each_of_many() {
+        assert_eq!(most(0, 1000, 64_000, 500), 1000);
+        assert_eq!(most(900, 31_950, 64_000, 500), 50);
+        assert_eq!(most(0, 32_001, 64_000, 500), 63);
     }
 
     proptest! {

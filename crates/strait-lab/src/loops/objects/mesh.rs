@@ -3,7 +3,6 @@
 use std::fs;
 
 use serde::{Deserialize, Serialize};
-use strait::quota::{self, Limits, Resource};
 use strait::{Channel, Options};
 
 use super::super::parts::Share;
@@ -14,11 +13,6 @@ use crate::process::clock;
 use crate::shape::payload::{self, STOP};
 use crate::trouble::{Result, While};
 use crate::work::Report;
-
-/// The mappings and descriptors that a member may hold for all processes of a user: four times the default. The account
-/// of the controller holds a socket to each other member, and has one share of what is left for all accounts. With the
-/// default, a mesh of 250 reaches that limit.
-const HELD: u64 = 128 << 10;
 
 /// The cost of its channels for a member of the mesh.
 #[derive(Clone, Copy, Debug, Default, Serialize, Deserialize)]
@@ -72,7 +66,6 @@ pub(super) fn control(members: &[Channel], options: &Options, joined: bool) -> R
 /// Runs a member of the mesh: receives its ends, and sends and receives one message through each.
 pub(super) fn member(controller: &Channel) -> Result<Share> {
     raise_descriptor_limit()?;
-    quota::set_limits(Limits::new().user(Resource::Mappings, HELD).user(Resource::Descriptors, HELD));
     let (memory, descriptors) = (held_memory()?, descriptors()?);
     let processor = clock::cpu();
     talk::say(controller, 0)?;
