@@ -40,7 +40,7 @@ fn closed(py: Python<'_>) -> PyErr {
 
 /// Returns a duplicate, closed on `exec`, of the descriptor with this number.
 #[allow(unsafe_code)]
-fn duplicate(number: RawFd) -> PyResult<OwnedFd> {
+pub(crate) fn duplicate(number: RawFd) -> PyResult<OwnedFd> {
     if number < 0 {
         return Err(PyOSError::new_err((rustix::io::Errno::BADF.raw_os_error(), "a descriptor is not negative")));
     }

@@ -12,12 +12,16 @@ use strait::{Deadline, Error};
 
 use crate::connection::Connection;
 use crate::errors;
+use crate::file;
 use crate::streams::{Consumer, Producer};
 use crate::sync::lock;
 use crate::waiting::{self, Timeout};
 
 /// The key of the event for ending all waits.
 const END: u64 = u64::MAX;
+
+/// The key of the descriptor that stands for the other objects of a call of `strait.wait`.
+const OTHERS: u64 = u64::MAX - 1;
 
 /// A wait set with one object of the program, or with all objects of a call of `strait.wait`.
 pub(crate) struct Watch {
@@ -180,6 +184,23 @@ impl Group {
         }
         let found = keys.iter().filter_map(|key| members.get(usize::try_from(*key).ok()?));
         Ok(Some(found.map(|item| item.clone_ref(py)).collect()))
+    }
+
+    /// Waits until `ready` may have something, until the descriptor `others` is readable, or until the timeout. Unlike
+    /// a wait of Python for `fileno`, this wait ends for each signal, also for a signal right before the wait. Takes a
+    /// duplicate of `others` for the time of the wait.
+    #[pyo3(signature = (timeout, others=None))]
+    fn sleep(&self, py: Python<'_>, timeout: Option<f64>, others: Option<i32>) -> PyResult<()> {
+        let others = others.map(file::duplicate).transpose()?;
+        let joined = others.map(Fd::new).transpose().and_then(|others| match &others {
+            Some(fd) => self.watch.set.add(fd, OTHERS, Interest::Readable, Mode::Level).map(|()| others),
+            None => Ok(None),
+        });
+        let _others = joined.map_err(|error| errors::raise(py, error))?;
+        match self.watch.wait(py, Timeout::of(timeout)?)? {
+            Ok(()) | Err(Error::WouldBlock | Error::TimedOut | Error::Interrupted) => Ok(()),
+            Err(error) => Err(errors::raise(py, error)),
+        }
     }
 
     /// Takes all objects out of the set.

@@ -1,8 +1,10 @@
 """Messages of bytes, timeouts, and the ends of a connection."""
 
 import array
+import contextlib
 import math
 import os
+import select
 import threading
 import time
 
@@ -267,6 +269,25 @@ def test_wait_takes_connections_listeners_and_files(pair, tmp_path):
         one.close()
         other.recv_bytes()
         assert other in strait.wait(objects, LONG)
+    os.close(reading)
+    os.close(writing)
+
+
+def test_wait_takes_epolls_of_many_levels(pair):
+    reading, writing = os.pipe()
+    with contextlib.ExitStack() as stack:
+        chain = [reading]
+        with contextlib.suppress(OSError):
+            # The kernel refuses a chain that is too long.
+            while len(chain) < 10:
+                chain.append(stack.enter_context(select.epoll()))
+                chain[-1].register(chain[-2], select.EPOLLIN)
+        for item in chain[1:-1]:
+            writer = threading.Timer(0.05, os.write, (writing, b"x"))
+            writer.start()
+            assert strait.wait([pair[0], item], LONG) == [item]
+            writer.join()
+            assert os.read(reading, 10) == b"x" and strait.wait([pair[0], item], 0.001) == []
     os.close(reading)
     os.close(writing)
 

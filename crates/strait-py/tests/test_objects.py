@@ -4,6 +4,7 @@ import asyncio
 import contextlib
 import gc
 import os
+import random
 import select
 import selectors
 import signal
@@ -16,7 +17,7 @@ import weakref
 import pytest
 
 import strait
-from conftest import LONG, is_open
+from conftest import LONG, is_open, scaled
 from strait import aio
 
 
@@ -704,6 +705,7 @@ WAITS = {
     "send": ("one, other = strait.pair(queue_messages=1); one.send(1)", "one.send(2)"),
     "poll": ("one, other = strait.pair()", "one.poll(None)"),
     "wait": ("one, other = strait.pair()", "strait.wait([one])"),
+    "wait with a file": ("one, other = strait.pair()", "strait.wait([one, sys.stdin])"),
     "accept": ("server = strait.Listener('x', directory=sys.argv[1])", "server.accept()"),
     "connect": ("server = strait.Listener('x', directory=sys.argv[1])", "strait.connect('x', directory=sys.argv[1])"),
     "read": ("p = strait.DataPipe(64)", "p.consumer.read()"),
@@ -737,10 +739,8 @@ def after_ctrl_c(process, wait, delay):
     return float(process.stdout.readline()) - begun
 
 
-@pytest.mark.parametrize("wait", WAITS)
-def test_4_ctrl_c_ends_each_wait_within_150_ms(wait, directory, python):
-    """The signal comes at the begin of the wait, in its short first part, and in the part without wake-ups. A loaded
-    machine delays single tries, so the least of ten counts."""
+def waiting(python, wait, directory):
+    """Starts a program that waits again and again. A `KeyboardInterrupt` ends a wait."""
     before, call = WAITS[wait]
     program = f"""
 import asyncio, strait, sys, time
@@ -764,10 +764,26 @@ if __name__ == "__main__":
     while True:
         wait()
 """
-    process = python(program, [str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+    return python(program, [str(directory)], stdin=subprocess.PIPE, stdout=subprocess.PIPE, bufsize=0)
+
+
+@pytest.mark.parametrize("wait", WAITS)
+def test_4_ctrl_c_ends_each_wait_within_150_ms(wait, directory, python):
+    """The signal comes at the begin of the wait, in its short first part, and in the part without wake-ups. A loaded
+    machine delays single tries, so the least of ten counts."""
+    process = waiting(python, wait, directory)
     with process.stdin:
         for delay in (0, 0.02, 0.2):
             assert any(after_ctrl_c(process, wait, delay) < LONGEST for _ in range(10)), f"{delay} s after the begin"
+
+
+@pytest.mark.parametrize("wait", ["recv", "poll", "wait", "wait with a file"])
+def test_4_ctrl_c_right_before_a_wait_is_not_lost(wait, directory, python):
+    """Python's own functions that wait lose one signal of some thousands here."""
+    process = waiting(python, wait, directory)
+    with process.stdin:
+        for _ in range(scaled(1_000, 20_000)):
+            after_ctrl_c(process, wait, random.uniform(0, 0.0003))
 
 
 def eventfds():

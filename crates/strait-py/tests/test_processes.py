@@ -167,6 +167,8 @@ IDLE = {
     "recv": "up.recv()",
     "recv with a timeout": "up.recv(timeout=600)",
     "poll": "up.poll(None)",
+    "wait": "strait.wait([up])",
+    "wait with a file": "strait.wait([up, os.pipe()[0]])",
     "accept": "strait.Listener('idle', directory=directory).accept()",
     "accept in a thread": "thread(strait.Listener('idle', directory=directory).accept)",
     "poll in a thread": "thread(lambda: up.poll(None))",
