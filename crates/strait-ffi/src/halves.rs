@@ -181,8 +181,9 @@ pub unsafe extern "C" fn strait_channel_split(
     call(|| {
         // SAFETY: the header requires the pointers to be valid.
         let (sender, receiver) = unsafe {
-            let sender = args::out(sender, ptr::null_mut(), "sender is NULL")?;
-            (sender, args::out(receiver, ptr::null_mut(), "receiver is NULL")?)
+            let sender = args::out(sender, ptr::null_mut(), "sender is NULL");
+            let receiver = args::out(receiver, ptr::null_mut(), "receiver is NULL");
+            (sender?, receiver?)
         };
         // SAFETY: the header requires the pointer to be valid, and the reference is the caller's.
         let end = unsafe {

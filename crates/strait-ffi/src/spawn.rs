@@ -117,10 +117,10 @@ pub unsafe extern "C" fn strait_inheritance(
     call(|| {
         // SAFETY: the header requires all the pointers to be valid, and `value` to have that many bytes.
         let (channel, fd, value, options) = unsafe {
-            let channel = args::out(channel, ptr::null_mut(), "channel is NULL")?;
-            let fd = args::out(fd, -1, "fd is NULL")?;
-            let value = args::out(value.cast::<[u8; STRAIT_INHERITANCE_LEN]>(), [0; _], "value is NULL")?;
-            (channel, fd, value, self::options(options)?)
+            let channel = args::out(channel, ptr::null_mut(), "channel is NULL");
+            let fd = args::out(fd, -1, "fd is NULL");
+            let value = args::out(value.cast::<[u8; STRAIT_INHERITANCE_LEN]>(), [0; _], "value is NULL");
+            (channel?, fd?, value?, self::options(options)?)
         };
         if (0..3).contains(&number) || number < -1 {
             return Err(Failure::Invalid("number is neither -1 nor above 2"));

@@ -170,6 +170,7 @@ impl EventEnd {
         }
         shared.change_peer(clear, set);
         shared.ring_peer();
+        self.ring_again(shared);
         let identity = (shared.identity(), 1 - self.side);
         drop(state);
         // The other end may have come back to this process.
@@ -225,10 +226,19 @@ impl EventEnd {
         if state.listens.is_some() {
             shared.make_room();
         }
+        self.ring_again(shared);
         let now = shared.signals();
         let before = std::mem::replace(&mut state.signals, now);
         state.observers.tell(before, now);
         self.rest(state);
+    }
+
+    /// Repeats wake-ups of other processes that have failed. If one fails again, a waiting thread of this process repeats
+    /// it after a while.
+    fn ring_again(&self, shared: &Shared) {
+        if !shared.ring_again() {
+            hub::look_at_bell_later(self.me.clone());
+        }
     }
 
     /// Registers the end with the hub, if it is shared.
@@ -335,6 +345,7 @@ impl Drop for EventEnd {
         state.silence();
         let shared = state.shared.take();
         if let Some(shared) = &shared {
+            shared.ring_again();
             let identity = (shared.identity(), self.side);
             let mut here = unpoisoned(HERE.get());
             // The end may have come back meanwhile as another object.

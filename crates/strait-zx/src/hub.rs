@@ -57,7 +57,7 @@ struct Hub {
     nudge: OwnedFd,
     /// The waiting threads, and whether there is a leader.
     turns: Mutex<Turns>,
-    /// The channels that the hub could not watch, for another look.
+    /// The objects for another look.
     later: Mutex<Later>,
     /// The owners of bells, by the number of the bell.
     bells: Mutex<HashMap<u64, Weak<dyn Rung>>>,
@@ -72,13 +72,15 @@ struct Turns {
     parked: Vec<Arc<Waiter>>,
 }
 
-/// The channels at which a thread looks again, because the registration with the hub failed, or because the deadline of
-/// another thread passed before its look.
+/// The objects at which a thread looks again.
 #[derive(Default)]
 struct Later {
-    /// The handles of the channels.
+    /// The handles of channels: the registration with the hub failed, or the deadline of another thread passed before its
+    /// look.
     handles: BTreeSet<zx_handle_t>,
-    /// The time of the look; `None` if there are no channels.
+    /// The owners of bells that could not wake another process, by address. Each is counted in [`LISTENING`].
+    bells: HashMap<usize, Weak<dyn Rung>>,
+    /// The time of the look; `None` if there are no objects.
     due: Option<Instant>,
 }
 
@@ -258,6 +260,17 @@ pub(crate) fn silence_bell(bell: BorrowedFd<'_>, number: u64) {
     }
 }
 
+/// Schedules a look at the owner of a bell after [`RETRY`], by a thread that waits.
+pub(crate) fn look_at_bell_later(owner: Weak<dyn Rung>) {
+    // If there is no hub and none can be made, the next call on the object looks.
+    let Ok(hub) = hub() else { return };
+    let is_new = hub.schedule(|later| later.bells.insert(owner.as_ptr().cast::<()>().addr(), owner).is_none());
+    if is_new {
+        LISTENING.fetch_add(1, Ordering::SeqCst);
+        hub.have_somebody_lead();
+    }
+}
+
 /// Handles changes by other processes, without waiting.
 pub(crate) fn poll() {
     if is_listening()
@@ -386,27 +399,39 @@ impl Hub {
 
     /// Schedules a channel to be looked at after [`RETRY`].
     fn look_later(&self, handle: zx_handle_t) {
+        self.schedule(|later| later.handles.insert(handle));
+    }
+
+    /// Adds an object to `later`, to be looked at after [`RETRY`]. Returns the result of `add`.
+    fn schedule(&self, add: impl FnOnce(&mut Later) -> bool) -> bool {
         let mut later = unpoisoned(&self.later);
-        later.handles.insert(handle);
+        let is_new = add(&mut later);
         if later.due.is_none() {
             later.due = Some(Instant::now() + RETRY);
             drop(later);
             // The leader sleeps for a shorter time from now on.
             self.wake_leader();
         }
+        is_new
     }
 
-    /// Returns the time until the look at the channels in `later`; `None` without such channels.
+    /// Returns the time until the look at the objects in `later`; `None` without such objects.
     fn time_to_look(&self) -> Option<Duration> {
         unpoisoned(&self.later).due.map(|due| due.saturating_duration_since(Instant::now()))
     }
 
-    /// Looks at the channels in `later`, if it is time, until the deadline.
+    /// Looks at the objects in `later`, if it is time, at channels until the deadline.
     fn look_if_due(&self, deadline: Deadline) {
         let mut later = unpoisoned(&self.later);
         if later.due.is_some_and(|due| due <= Instant::now()) {
             let due = std::mem::take(&mut *later);
             drop(later);
+            for owner in due.bells.into_values() {
+                LISTENING.fetch_sub(1, Ordering::SeqCst);
+                if let Some(owner) = owner.upgrade() {
+                    owner.rung();
+                }
+            }
             self.look_at_all(due.handles, deadline);
         }
     }

@@ -114,3 +114,64 @@ fn a_signal_of_the_other_end_wakes_all_processes_that_wait() {
     });
     assert_eq!((close(ours), there.close(theirs), third.close(other)), (ZX_OK, ZX_OK, ZX_OK));
 }
+
+/// Makes sends of a single byte by the calling thread fail, as if the kernel had no memory. That cannot be undone.
+fn fail_to_ring() {
+    let step = |code: u32, jf: u8, k: u32| libc::sock_filter { code: code as u16, jt: 0, jf, k };
+    let load = |offset: u32| step(libc::BPF_LD | libc::BPF_W | libc::BPF_ABS, 0, offset);
+    let equal = |value: u32, jf| step(libc::BPF_JMP | libc::BPF_JEQ | libc::BPF_K, jf, value);
+    let end = |with: u32| step(libc::BPF_RET | libc::BPF_K, 0, with);
+    // The number of the system call, and the third argument: the number of bytes.
+    let mut filter = [
+        load(0),
+        equal(libc::SYS_sendto as u32, 3),
+        load(16 + 2 * 8),
+        equal(1, 1),
+        end(libc::SECCOMP_RET_ERRNO | libc::ENOBUFS as u32),
+        end(libc::SECCOMP_RET_ALLOW),
+    ];
+    let program = libc::sock_fprog { len: filter.len() as u16, filter: filter.as_mut_ptr() };
+    // SAFETY: the pointers lead to local variables.
+    unsafe {
+        assert_eq!(libc::prctl(libc::PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0), 0);
+        assert_eq!(libc::syscall(libc::SYS_seccomp, libc::SECCOMP_SET_MODE_FILTER, 0, &raw const program), 0);
+    }
+}
+
+/// Shows that another waiting thread of the process repeats a wake-up that failed.
+#[test]
+fn a_wake_up_that_fails_is_repeated() {
+    let _alone = ALONE.lock();
+    let there = Side::there();
+    let (shared, (near, far), awaited) = (event(), eventpair(), event());
+    let [shared_there, near_there] =
+        [shared, near].map(|handle| there.adopt(duplicate(handle, ZX_RIGHT_SAME_RIGHTS).unwrap()));
+    assert_eq!(close(near), ZX_OK);
+    let signal = |handle, with: extern "C" fn(zx_handle_t, u32, u32) -> zx_status_t| {
+        scope(|scope| {
+            let before = [(process(&there), watched(&process(&there)))];
+            let wakes = scope.spawn(|| {
+                there.await_signal(if handle == shared { shared_there } else { near_there }, ZX_USER_SIGNAL_0)
+            });
+            await_watchers(&before);
+            let signals = scope.spawn(move || {
+                fail_to_ring();
+                with(handle, 0, ZX_USER_SIGNAL_0)
+            });
+            assert_eq!(signals.join().unwrap(), ZX_OK);
+            assert_eq!(wakes.join().unwrap(), ZX_USER_SIGNAL_0);
+        });
+    };
+    scope(|scope| {
+        // The thread waits for an event that no other process has.
+        let waits = scope.spawn(|| wait(awaited, ZX_USER_SIGNAL_0, zx_deadline_after(2 * SECONDS * 1_000_000_000)).0);
+        signal(shared, zx_object_signal);
+        signal(far, zx_object_signal_peer);
+        assert_eq!(zx_object_signal(awaited, 0, ZX_USER_SIGNAL_0), ZX_OK);
+        assert_eq!(waits.join().unwrap(), ZX_OK);
+    });
+    for handle in [shared, far, awaited] {
+        assert_eq!(close(handle), ZX_OK);
+    }
+    assert_eq!((there.close(shared_there), there.close(near_there)), (ZX_OK, ZX_OK));
+}

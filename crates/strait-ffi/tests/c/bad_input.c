@@ -17,7 +17,11 @@ static void inheritance(void) {
     char value[STRAIT_INHERITANCE_LEN];
     strait_channel *out;
     int fd;
+    /* The other results are written also if the place of a result is missing. */
+    fd = 0;
+    value[0] = 'x';
     IS(STRAIT_INVALID_ARGUMENT, strait_inheritance(NULL, -1, NULL, &fd, value));
+    CHECK(fd == -1 && value[0] == 0);
     IS(STRAIT_INVALID_ARGUMENT, strait_inheritance(NULL, -1, &out, NULL, value));
     IS(STRAIT_INVALID_ARGUMENT, strait_inheritance(NULL, -1, &out, &fd, NULL));
     IS(STRAIT_INVALID_ARGUMENT, strait_inheritance(NULL, 2, &out, &fd, value));

@@ -194,7 +194,13 @@ static void ends_in_use(void) {
     strait_reservation_cancel(room);
     OK(strait_send(a, "still", 5, STRAIT_NOW));
     IS(STRAIT_INVALID_ARGUMENT, strait_channel_split(NULL, &sender, &receiver));
+    /* A result is NULL also if the place of the other result is missing. */
+    receiver = (strait_receiver *)b;
     IS(STRAIT_INVALID_ARGUMENT, strait_channel_split(a, NULL, &receiver));
+    CHECK(receiver == NULL);
+    sender = (strait_sender *)b;
+    IS(STRAIT_INVALID_ARGUMENT, strait_channel_split(a, &sender, NULL));
+    CHECK(sender == NULL);
 
     other = strait_channel_ref(a);
     OK(strait_channel_split(a, &sender, &receiver));

@@ -14,10 +14,11 @@
 
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU32, Ordering};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, SealFlags};
+use rustix::io::Errno;
 use rustix::mm::{MapFlags, ProtFlags};
 use rustix::net::{AddressFamily, RecvFlags, SendFlags, SocketFlags, SocketType};
 
@@ -47,6 +48,16 @@ pub(super) struct Shared {
     bell: Bell,
     /// The sending socket of the other end's bell; `None` for an event.
     peer: Option<OwnedFd>,
+    failed: Failed,
+}
+
+/// The bells at which a byte is missing, because the kernel had no memory for it.
+#[derive(Default)]
+struct Failed {
+    /// The end's own bell.
+    own: AtomicBool,
+    /// The bell of the other end.
+    peer: AtomicBool,
 }
 
 /// The shared part of an end that has arrived, with checked and unclaimed descriptors.
@@ -91,7 +102,8 @@ impl Arrived {
     pub(super) fn claim(self) -> Shared {
         let Self { side, identity, page, .. } = self;
         let bell = Bell { rope: self.rope.claim(), ear: self.ear.claim() };
-        Shared { page, memory: self.memory.claim(), identity, side, bell, peer: self.peer.map(UnclaimedFd::claim) }
+        let (memory, peer) = (self.memory.claim(), self.peer.map(UnclaimedFd::claim));
+        Shared { page, memory, identity, side, bell, peer, failed: Failed::default() }
     }
 }
 
@@ -153,7 +165,7 @@ impl Shared {
         let bell = Bell::new()?;
         if !pair {
             let page = Page::map(&memory)?;
-            return Ok((Self { page, memory, identity, side, bell, peer: None }, None));
+            return Ok((Self { page, memory, identity, side, bell, peer: None, failed: Failed::default() }, None));
         }
         let other = Bell::new()?;
         let theirs = Self {
@@ -163,8 +175,10 @@ impl Shared {
             side: 1 - side,
             peer: Some(copy(&bell.rope)?),
             bell: Bell { rope: copy(&other.rope)?, ear: other.ear },
+            failed: Failed::default(),
         };
-        let ours = Self { page: Page::map(&memory)?, memory, identity, side, bell, peer: Some(other.rope) };
+        let (page, peer) = (Page::map(&memory)?, Some(other.rope));
+        let ours = Self { page, memory, identity, side, bell, peer, failed: Failed::default() };
         Ok((ours, Some(theirs)))
     }
 
@@ -216,10 +230,22 @@ impl Shared {
 
     /// Wakes the processes that wait for signals of the end.
     pub(super) fn ring(&self) {
-        if !ring(&self.bell.rope) {
+        match ring(&self.bell.rope) {
             // No process has emptied the bell.
-            self.ring_anew();
+            Err(Errno::AGAIN) => self.ring_anew(),
+            rung => note(&self.failed.own, rung),
         }
+    }
+
+    /// Repeats the wake-ups that have failed for lack of memory. Returns `false` if one fails again.
+    pub(super) fn ring_again(&self) -> bool {
+        if self.failed.own.load(Ordering::Relaxed) {
+            self.ring();
+        }
+        if self.failed.peer.load(Ordering::Relaxed) {
+            self.ring_peer();
+        }
+        !self.failed.own.load(Ordering::Relaxed) && !self.failed.peer.load(Ordering::Relaxed)
     }
 
     /// Empties the end's bell if there are many unread bytes, so that there is room for the next byte. The caller listens
@@ -234,14 +260,14 @@ impl Shared {
     /// Empties the end's bell, and sends a byte.
     fn ring_anew(&self) {
         self.hear();
-        ring(&self.bell.rope);
+        note(&self.failed.own, ring(&self.bell.rope));
     }
 
     /// Wakes the processes that wait for signals of the other end. A full bell means that no process waits, or that a
     /// waiting process is about to look, and then empties the bell.
     pub(super) fn ring_peer(&self) {
         if let Some(peer) = &self.peer {
-            ring(peer);
+            note(&self.failed.peer, ring(peer));
         }
     }
 
@@ -262,9 +288,14 @@ fn change(word: &AtomicU32, clear: zx_signals_t, set: zx_signals_t) {
     let _ = word.fetch_update(Ordering::SeqCst, Ordering::SeqCst, |signals| Some((signals & !clear) | set));
 }
 
-/// Sends a byte into a bell. Returns `false` if there is no room.
-fn ring(rope: &OwnedFd) -> bool {
-    rustix::net::send(rope, b"!", SendFlags::DONTWAIT | SendFlags::NOSIGNAL) != Err(rustix::io::Errno::AGAIN)
+/// Sends a byte into a bell. Fails with `AGAIN` if there is no room.
+fn ring(rope: &OwnedFd) -> std::result::Result<(), Errno> {
+    rustix::net::send(rope, b"!", SendFlags::DONTWAIT | SendFlags::NOSIGNAL).map(drop)
+}
+
+/// Notes whether a ring has failed for lack of memory. With any other error there is no process to wake.
+fn note(failed: &AtomicBool, rung: std::result::Result<(), Errno>) {
+    failed.store(matches!(rung, Err(Errno::NOBUFS | Errno::NOMEM)), Ordering::Relaxed);
 }
 
 /// Returns a duplicate of a descriptor.
