@@ -75,8 +75,8 @@ pub(crate) fn may_have_lost() -> bool {
 
 /// Decides whether announcements may be forgotten. `heard` is the result of receiving the packets that can bring such
 /// announcements, or show another link to take them over. If this process lacks a resource to receive the packets, the
-/// caller must forget nothing: a later call of the library [tries again](try_again). After [`MOST_TRIES`] such rounds,
-/// and if there are too many packets ([`NOT_NOW`]), announcements may be forgotten nevertheless.
+/// caller must forget nothing: this process [tries again](try_again) later. After [`MOST_TRIES`] such rounds, and if
+/// there are too many packets ([`NOT_NOW`]), announcements may be forgotten nevertheless.
 ///
 /// # Errors
 /// The temporary error in `heard`, if the announcements must not be forgotten now.
@@ -167,7 +167,7 @@ pub(crate) fn forget_unreachable() {
         // A link to the same process may not be known as such yet, because nothing was received from it. An error here
         // changes nothing: the packets are received again before anything is forgotten.
         let _ = drain_all_after(Ok(()));
-        // An error says that a later call tries again.
+        // An error says that this process tries again later.
         let _ = collect(None);
     }
 }

@@ -3,7 +3,7 @@
 //! of its own, because calls of other threads receive from all links of their process, and hold links for a moment.
 
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use std::time::Duration;
 
 use rustix::process::{Resource as ProcessResource, Rlimit, getrlimit, setrlimit};
@@ -14,6 +14,7 @@ use crate::lane::Name;
 use crate::lane::arena::SMALL;
 use crate::lane::directory::LaneDirectory;
 use crate::link::packet::Packet;
+use crate::link::uses::Directory;
 use crate::link::{Attachments, InUse, Link, peers};
 use crate::os::alone::is_alone;
 use crate::os::call_thread::UNTIL_REFUSED;
@@ -569,24 +570,24 @@ struct Starved(Rlimit);
 
 impl Starved {
     fn now() -> Self {
-        let before = getrlimit(rustix::process::Resource::Nofile);
+        let before = getrlimit(ProcessResource::Nofile);
         // The kernel gives out the lowest free number.
         let lowest = std::fs::File::open("/dev/null").unwrap().as_raw_fd() as u64;
-        setrlimit(rustix::process::Resource::Nofile, Rlimit { current: Some(lowest), ..before }).unwrap();
+        setrlimit(ProcessResource::Nofile, Rlimit { current: Some(lowest), ..before }).unwrap();
         Self(before)
     }
 }
 
 impl Drop for Starved {
     fn drop(&mut self) {
-        setrlimit(rustix::process::Resource::Nofile, self.0).unwrap();
+        setrlimit(ProcessResource::Nofile, self.0).unwrap();
     }
 }
 
-/// Calls the library, as a program does, until the link with this number is closed.
-fn await_closed(number: u64) {
+/// Calls the library, as a program does, until the link with this directory is closed.
+fn await_closed(directory: &Weak<dyn Directory>) {
     let begin = std::time::Instant::now();
-    while Link::numbered(number).is_some() {
+    while directory.strong_count() > 0 {
         assert!(begin.elapsed() < Duration::from_secs(60), "the link is still open");
         deferred::run();
         std::thread::yield_now();
@@ -603,8 +604,8 @@ fn announcements_that_a_dropped_link_cannot_receive_now_are_received_later() {
     let (old, new) = (Pair::named(0xb6), Pair::named(0xb6));
     let _other = old.introduce(7);
     old.announce(&lane_memory(), 1, 7);
-    let (Pair { ours, peer: _peer }, number) = (old, new.ours.number());
-    let dropped = ours.number();
+    let Pair { ours, peer: _peer } = old;
+    let dropped = Arc::downgrade(&ours.directory);
     let starved = Starved::now();
     drop(ours);
     let find = |side| new.ours.find_lane(name(1), side, false, OverLimit::Refuse);
@@ -612,9 +613,8 @@ fn announcements_that_a_dropped_link_cannot_receive_now_are_received_later() {
     assert!(failed.passes(), "{failed}");
     drop(starved);
     let first = find(0).expect("the lane of the announcement that is received now");
-    await_closed(dropped);
+    await_closed(&dropped);
     let second = find(1).expect("the lane of the announcement that was passed on");
-    assert!(Link::numbered(number).is_some());
     drop((first, second));
 }
 
@@ -630,13 +630,13 @@ fn announcements_that_a_dropped_link_cannot_receive_now_pass_to_a_link_that_is_k
     old.announce(&lane_memory(), 1, 7);
     let new = introduced_unread(&introducer, 0xb7);
     let Pair { ours, peer: _peer } = old;
-    let dropped = ours.number();
+    let dropped = Arc::downgrade(&ours.directory);
     let starved = Starved::now();
     drop(ours);
     drop(starved);
     let found = newest_introduced(&introducer);
     found.find_lane(name(1), 0, false, OverLimit::Refuse).expect("the lane of the dropped link's announcement");
-    await_closed(dropped);
+    await_closed(&dropped);
     drop(new);
 }
 
@@ -672,7 +672,7 @@ fn announcements_wait_for_a_link_whose_introduction_cannot_be_received_now() {
         old.ours.drain_once();
         let new = introduced_unread(&introducer, process);
         let Pair { ours, peer: _peer } = old;
-        let dropped = ours.number();
+        let dropped = Arc::downgrade(&ours.directory);
         let kept = is_kept.then(|| Arc::clone(&ours));
         let starved = Starved::now();
         drop(ours);
@@ -685,7 +685,7 @@ fn announcements_wait_for_a_link_whose_introduction_cannot_be_received_now() {
             deferred::run();
         }
         drop(kept);
-        await_closed(dropped);
+        await_closed(&dropped);
         let second = found.find_lane(name(1), 1, false, OverLimit::Refuse);
         let second = second.expect("the lane of an announcement that was passed on");
         drop((first, second, new));
@@ -703,20 +703,12 @@ fn a_lasting_shortage_closes_links_and_accuses_nobody() {
     let _other = old.introduce(7);
     old.announce(&lane_memory(), 1, 7);
     let Pair { ours, peer: _peer } = old;
-    let dropped = ours.number();
+    let dropped = Arc::downgrade(&ours.directory);
     let starved = Starved::now();
     drop(ours);
+    await_closed(&dropped);
     let find = || new.ours.find_lane(name(1), 0, false, OverLimit::Refuse).map(drop);
-    let begin = std::time::Instant::now();
-    let mut found = find();
-    while found == Err(Error::NoDescriptors) {
-        assert!(begin.elapsed() < Duration::from_secs(120), "the link is still open");
-        deferred::run();
-        std::thread::yield_now();
-        found = find();
-    }
-    assert_eq!(found, Err(Error::PeerClosed));
-    await_closed(dropped);
+    assert_eq!(find(), Err(Error::PeerClosed));
     drop(starved);
     assert_eq!(find(), Err(Error::PeerClosed));
 }
