@@ -233,8 +233,8 @@ impl EventEnd {
         self.rest(state);
     }
 
-    /// Repeats wake-ups of other processes that have failed. If one fails again, a waiting thread of this process repeats
-    /// it after a while.
+    /// Repeats wake-ups of other processes that have failed. If one fails again, a waiting thread of this process
+    /// repeats it after a while.
     fn ring_again(&self, shared: &Shared) {
         if !shared.ring_again() {
             hub::look_at_bell_later(self.me.clone());

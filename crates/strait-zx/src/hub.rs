@@ -75,8 +75,8 @@ struct Turns {
 /// The objects at which a thread looks again.
 #[derive(Default)]
 struct Later {
-    /// The handles of channels: the registration with the hub failed, or the deadline of another thread passed before its
-    /// look.
+    /// The handles of channels: the registration with the hub failed, or the deadline of another thread passed before
+    /// its look.
     handles: BTreeSet<zx_handle_t>,
     /// The owners of bells that could not wake another process, by address. Each is counted in [`LISTENING`].
     bells: HashMap<usize, Weak<dyn Rung>>,

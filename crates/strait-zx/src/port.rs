@@ -103,8 +103,8 @@ impl PortHandle {
         self.port.handles.load(Ordering::Relaxed)
     }
 
-    /// Returns a carrier with everything needed for the port in another process. If the handle `moves`, the caller drops
-    /// the handle after sending the carrier, or calls [`stay`](Self::stay) if the carrier was not sent.
+    /// Returns a carrier with everything needed for the port in another process. If the handle `moves`, the caller
+    /// drops the handle after sending the carrier, or calls [`stay`](Self::stay) if the carrier was not sent.
     ///
     /// # Errors
     /// `SHOULD_WAIT` if the last handle of this process moves, and packets of programs would be lost.
@@ -245,8 +245,8 @@ impl Port {
         let is_last = moves && inner.leaving + 1 >= self.handles.load(Ordering::Acquire);
         if self.shared.get().is_none() {
             let mut shared = Shared::new()?;
-            // Queued packets of programs are sent through the sockets if there is room for all. Otherwise all stay here,
-            // and are taken first.
+            // Queued packets of programs are sent through the sockets if there is room for all. Otherwise all stay
+            // here, and are taken first.
             let mut users = inner.queue.iter().filter(|queued| queued.source.is_none());
             if inner.users <= shared::ROOM && users.all(|queued| shared.send(&queued.packet).is_ok()) {
                 inner.queue.retain(|queued| queued.source.is_some());

@@ -160,8 +160,8 @@ fn a_child_that_closes_an_event_of_the_parent_hears_of_its_own() {
     }
 }
 
-/// Makes an end with so many unread messages that waits look for the close of the other end only. Waits for the close by
-/// a port. Returns the end, its other end, and the port.
+/// Makes an end with so many unread messages that waits look for the close of the other end only. Waits for the close
+/// by a port. Returns the end, its other end, and the port.
 fn full_end() -> [zx_handle_t; 3] {
     let ((a, b), port) = (channel(), port());
     for _ in 0..8200 {

@@ -156,8 +156,8 @@ fn a_wait_whose_signal_is_set_gets_its_packet_whatever_was_called_before() {
     }
 }
 
-/// Shows that an object whose descriptors do not arrive counts as malformed: neither a read nor a call, which have taken
-/// the message, reports that nothing has happened.
+/// Shows that an object whose descriptors do not arrive counts as malformed: neither a read nor a call, which have
+/// taken the message, reports that nothing has happened.
 #[test]
 fn an_object_without_its_descriptors_ends_a_read_and_a_call() {
     for (type_, rights) in [(ZX_OBJ_TYPE_EVENT, ZX_DEFAULT_EVENT_RIGHTS), (ZX_OBJ_TYPE_PORT, ZX_DEFAULT_PORT_RIGHTS)] {

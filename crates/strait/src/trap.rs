@@ -182,8 +182,8 @@ struct TrapsShared {
     armed: Mutex<BTreeMap<u64, Trap>>,
 }
 
-/// Number of the next trap. The child of a fork goes on counting: if the child cancels a trap of its parent, the number is
-/// not that of a trap of the child.
+/// Number of the next trap. The child of a fork goes on counting: if the child cancels a trap of its parent, the number
+/// is not that of a trap of the child.
 static NEXT: AtomicU64 = AtomicU64::new(0);
 
 impl fmt::Debug for Traps {

@@ -59,8 +59,8 @@ pub unsafe extern "C" fn strait_zx_handle_to_fd(handle: zx_handle_t, out: *mut i
 /// Makes a channel over a connected `SOCK_SEQPACKET` Unix socket; the process with the other end does the same. If the
 /// function succeeds, the library owns the socket; otherwise the caller still does.
 ///
-/// `ZX_ERR_INVALID_ARGS` for another kind of descriptor; `ZX_ERR_NO_RESOURCES` without a free descriptor, as the channel
-/// uses a duplicate and then closes `fd`.
+/// `ZX_ERR_INVALID_ARGS` for another kind of descriptor; `ZX_ERR_NO_RESOURCES` without a free descriptor, as the
+/// channel uses a duplicate and then closes `fd`.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn strait_zx_channel_from_socket(fd: i32, out: *mut zx_handle_t) -> zx_status_t {
     call(|| {

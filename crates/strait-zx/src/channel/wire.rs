@@ -166,8 +166,8 @@ fn travels_as_end(type_: zx_obj_type_t) -> bool {
 /// stay. `moves` tells whether the entry is dropped once the handle was sent; otherwise the entry is a duplicate.
 ///
 /// # Errors
-/// `SHOULD_WAIT` if the last handle of a port would leave packets behind; other errors of the object. The entry is as it
-/// was.
+/// `SHOULD_WAIT` if the last handle of a port would leave packets behind; other errors of the object. The entry is as
+/// it was.
 pub(crate) fn pack(entry: &mut Entry, rights: zx_rights_t, moves: bool) -> Result<(Handle, Record)> {
     let type_ = entry.object.type_();
     let (koid, related) = entry.object.koids();

@@ -502,8 +502,8 @@ pub(crate) fn send(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: Ha
     }
 }
 
-/// Takes the handles, and sends the message. Returns `None` if the end is not in the table at the moment; the handles are
-/// in the table again then.
+/// Takes the handles, and sends the message. Returns `None` if the end is not in the table at the moment; the handles
+/// are in the table again then.
 fn send_handles(handle: zx_handle_t, gathered: &Gathered<'_, '_>, handles: HandlesIn<'_>) -> Option<Result<()>> {
     let mut parcels = match handles.take(handle) {
         Ok(parcels) => parcels,

@@ -1,11 +1,12 @@
 //! Signals in memory shared by several processes, and bells by which the processes wake each other.
 //!
-//! The signals of both ends are in one page of a memfd. A *bell* is a pair of sockets of an end. A process that
-//! changes the signals sends a byte into one socket. Epoll wakes every process that watches the other socket, since
-//! epoll reports each arrival anew (edge-triggered), also beside unread bytes. A process must not read the byte that
-//! woke it: epoll drops a report if the socket is empty when the process collects the report, so another process would
-//! sleep on. So bytes stay until there are many; a process that removes them sends a new byte. An end has both sockets of its own bell, and the sending socket of its other
-//! end's bell. So when all processes of an end are gone, its bell hangs up: the kernel counts the references.
+//! The signals of both ends are in one page of a memfd. A *bell* is a pair of sockets of an end. A process that changes
+//! the signals sends a byte into one socket. Epoll wakes every process that watches the other socket, since epoll
+//! reports each arrival anew (edge-triggered), also beside unread bytes. A process must not read the byte that woke it:
+//! epoll drops a report if the socket is empty when the process collects the report, so another process would sleep on.
+//! So bytes stay until there are many; a process that removes them sends a new byte. An end has both sockets of its own
+//! bell, and the sending socket of its other end's bell. So when all processes of an end are gone, its bell hangs up:
+//! the kernel counts the references.
 //!
 //! A hostile process with a handle of an event, with any rights, can set its signals and wake others for nothing. The
 //! page cannot shrink, and its content is a word without pointers. But such a process can block a thread that reads
@@ -248,9 +249,9 @@ impl Shared {
         !self.failed.own.load(Ordering::Relaxed) && !self.failed.peer.load(Ordering::Relaxed)
     }
 
-    /// Empties the end's bell if there are many unread bytes, so that there is room for the next byte. The caller listens
-    /// to the bell, and looks at the signals afterwards. Processes that have not collected the report of a removed byte
-    /// are woken by a new byte.
+    /// Empties the end's bell if there are many unread bytes, so that there is room for the next byte. The caller
+    /// listens to the bell, and looks at the signals afterwards. Processes that have not collected the report of a
+    /// removed byte are woken by a new byte.
     pub(super) fn make_room(&self) {
         if rustix::io::ioctl_fionread(&self.bell.ear).is_ok_and(|unread| unread > CROWD) {
             self.ring_anew();
