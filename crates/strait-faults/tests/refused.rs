@@ -144,6 +144,7 @@ fn a_refused_wake_up_is_sent_although_no_further_call_is_made() {
         assert!(fault::follow("fail:sendmsg:ENOBUFS:1"));
         channel.send(b"end").unwrap();
         let refused = fault::is_past();
+        fault::record();
         let sent = Instant::now();
         while child.try_wait().unwrap().is_none() {
             assert!(sent.elapsed() < DEADLINE, "the peer sleeps");

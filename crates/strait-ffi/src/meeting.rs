@@ -343,9 +343,10 @@ pub unsafe extern "C" fn strait_invitation_spawn(
     call(|| {
         // SAFETY: the header requires all the pointers to be valid.
         let (invitation, pid, stdin, mut command) = unsafe {
-            let invitation = args::reference(invitation, "invitation is NULL")?;
             let stdin = (!stdin_fd.is_null()).then(|| args::out(stdin_fd, -1, "")).transpose()?;
-            (invitation, args::out(pid, 0, "pid is NULL")?, stdin, command(program, argv, envp)?)
+            let pid = args::out(pid, 0, "pid is NULL")?;
+            let invitation = args::reference(invitation, "invitation is NULL")?;
+            (invitation, pid, stdin, command(program, argv, envp)?)
         };
         let mut child = invitation.invitation.spawn(&mut command)?;
         *pid = child.id().cast_signed();

@@ -84,9 +84,9 @@ pub unsafe extern "C" fn strait_spawn(
     call(|| {
         // SAFETY: the header requires all the pointers to be valid.
         let (channel, pid, mut command, options) = unsafe {
-            let channel = args::out(channel, ptr::null_mut(), "channel is NULL")?;
+            let channel = args::out(channel, ptr::null_mut(), "channel is NULL");
             let pid = args::out(pid, 0, "pid is NULL")?;
-            (channel, pid, command(program, argv, envp)?, self::options(options)?)
+            (channel?, pid, command(program, argv, envp)?, self::options(options)?)
         };
         let (child, ours) = options.spawn(&mut command)?;
         *pid = child.id().cast_signed();

@@ -420,7 +420,7 @@ pub unsafe extern "C" fn strait_wait_set_wait(
 ) -> strait_status {
     call(|| {
         // SAFETY: the header requires both pointers to be valid.
-        let (set, count) = unsafe { (self::set(set)?, args::out(count, 0, "count is NULL")?) };
+        let (count, set) = unsafe { (args::out(count, 0, "count is NULL")?, self::set(set)?) };
         if events.is_null() || capacity == 0 {
             return Err(Failure::Invalid("events is NULL, or capacity is 0"));
         }

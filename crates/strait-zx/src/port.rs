@@ -166,7 +166,9 @@ impl Drop for PortHandle {
         if is_last {
             let mut inner = unpoisoned(&port.inner);
             inner.closed = true;
-            if let Some(shared) = port.shared.get() {
+            if let Some(shared) = port.shared.get()
+                && port.is_here(shared)
+            {
                 // Other processes get the packets of programs for which there is room.
                 let users = inner.queue.iter().filter(|queued| queued.source.is_none());
                 let _ = users.map(|queued| shared.send(&queued.packet)).find(Result::is_err);
@@ -187,6 +189,16 @@ impl Drop for PortHandle {
                 }
             }
         }
+    }
+}
+
+impl Port {
+    /// Returns whether this process knows the port by the identity of `shared`, its shared part. The child of a fork
+    /// does not know the ports of its parent, whose packets it must not send.
+    fn is_here(&self, shared: &Shared) -> bool {
+        let here = unpoisoned(HERE.get());
+        let known = here.as_ref().and_then(|here| here.get(&shared.identity()));
+        known.is_some_and(|known| std::ptr::eq(known.as_ptr(), self))
     }
 }
 

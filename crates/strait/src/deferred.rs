@@ -11,7 +11,7 @@
 //! |---|---|
 //! | an object to [drop](drop_later) | the thread that deferred the drop, in its next such call or at its end |
 //! | a [job](run_later) | the next such call of any thread |
-//! | an action that failed for lack of a thread, memory or descriptors, to be [tried again](try_later) | the next such call of any thread after a pause, or a thread of the library |
+//! | an action that failed for lack of a thread, memory or descriptors, to be [tried again](try_later) | after a pause a thread of the library, or the next such call of any thread if there is no such thread |
 //!
 //! [`InTurn`] is for objects whose drop would drop further objects of their type: the objects are dropped one after the
 //! other.
@@ -130,10 +130,10 @@ pub(crate) fn run_later(job: impl FnOnce() + Send + 'static) {
     JOBS.get().add(Box::new(job), &PENDING);
 }
 
-/// Records the failed action `again`: the first call of [`run`], in any thread, after [`PAUSE`] has passed runs the
-/// action, or else a thread of the library, if it can be started. The pause begins with the first recorded action and
-/// serves all later ones, so actions that keep failing delay no other action. `what` is the action's name: a new action
-/// replaces a recorded action of the same name.
+/// Records the failed action `again`: after [`PAUSE`] a thread of the library runs the action. If that thread cannot
+/// be started, the first call of [`run`], in any thread, after the pause runs the action. The pause begins with the
+/// first recorded action and serves all later ones, so actions that keep failing delay no other action. `what` is the
+/// action's name: a new action replaces a recorded action of the same name.
 #[cold]
 pub(crate) fn try_later(what: &'static str, again: fn()) {
     let mut retries = unpoisoned(RETRIES.get());
@@ -206,7 +206,10 @@ fn run_all() {
     // on.
     blocked_on::preserved(|| {
         drop_aside();
-        try_again();
+        // Some actions receive from all links, so a call of the program leaves them to the thread, if there is one.
+        if !HAS_THREAD.get().load(Ordering::Relaxed) {
+            try_again();
+        }
         JOBS.get().run(&PENDING);
     });
 }

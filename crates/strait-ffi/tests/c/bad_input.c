@@ -143,7 +143,9 @@ static void null_pointers(void) {
     IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_wait(set, NULL, 1, &count, STRAIT_NOW));
     IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_wait(set, &event, 0, &count, STRAIT_NOW));
     IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_wait(set, &event, 1, NULL, STRAIT_NOW));
+    count = 7;
     IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_wait(NULL, &event, 1, &count, STRAIT_NOW));
+    CHECK(count == 0);
     IS(STRAIT_NOT_IN_SET, strait_wait_set_remove(set, a));
     IS(STRAIT_NOT_IN_SET, strait_wait_set_modify(set, a, 0, STRAIT_READABLE, STRAIT_LEVEL));
     IS(STRAIT_INVALID_ARGUMENT, strait_wait_set_add_fd(set, -1, 0, STRAIT_READABLE, STRAIT_LEVEL));

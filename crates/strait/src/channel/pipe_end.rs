@@ -140,12 +140,19 @@ impl PipeCore {
 /// The ends that owe a doorbell.
 static OWING: PerProcess<Mutex<Vec<Weak<End>>>> = PerProcess::new(Mutex::default);
 
-/// Sends the doorbells that the ends of this process owe. An end whose doorbell still cannot be sent owes it again.
+/// Notes that `end` owes a doorbell, for a later attempt.
+fn owe(end: &Arc<End>) {
+    unpoisoned(OWING.get()).push(Arc::downgrade(end));
+    deferred::try_later("doorbells", ring_all_owed);
+}
+
+/// Sends the doorbells that the ends of this process owe. An end owes its doorbell until it is sent: the end may move
+/// to another process meanwhile, and must not leave without it.
 fn ring_all_owed() {
     let owing = std::mem::take(&mut *unpoisoned(OWING.get()));
     for end in owing.iter().filter_map(Weak::upgrade).filter(|end| !end.was_sent()) {
-        if end.owes_doorbell.swap(false, Ordering::Relaxed) {
-            let _ = end.ring();
+        if end.ring_if_owed().is_err() {
+            owe(&end);
         }
     }
 }
@@ -163,8 +170,7 @@ impl End {
     fn ring(self: &Arc<Self>) -> Result<(), Error> {
         let rung = self.try_ring();
         if rung.is_err() && !self.owes_doorbell.swap(true, Ordering::Relaxed) {
-            unpoisoned(OWING.get()).push(Arc::downgrade(self));
-            deferred::try_later("doorbells", ring_all_owed);
+            owe(self);
         }
         rung
     }

@@ -36,7 +36,7 @@ pub(super) fn accept(link: &Link, lane: Lane, options: &Options) -> Result<Chann
 /// Creates the channel of a connect that was accepted in the lane `name` of the link `reused`. If the lane cannot be
 /// found for lack of a resource, fails, and closes this end later: the listener has the other end already.
 pub(super) fn over(reused: InUse, name: Name, options: &Options) -> Result<Channel, Error> {
-    let found = find(&reused, name, options);
+    let found = find(&reused, name, options, OverLimit::Refuse);
     if found.as_ref().is_err_and(|error| error.passes()) {
         unpoisoned(lost().get()).push((reused, name));
         deferred::try_later("failed connects", close_lost);
@@ -44,8 +44,8 @@ pub(super) fn over(reused: InUse, name: Name, options: &Options) -> Result<Chann
     found
 }
 
-fn find(link: &InUse, name: Name, options: &Options) -> Result<Channel, Error> {
-    let lane = link.find_lane(name, 1, false, OverLimit::Refuse)?;
+fn find(link: &InUse, name: Name, options: &Options, over_limit: OverLimit) -> Result<Channel, Error> {
+    let lane = link.find_lane(name, 1, false, over_limit)?;
     lane.claim();
     Ok(Channel { end: Arc::new(End::new(Arc::new(lane), &options.shared())) })
 }
@@ -63,7 +63,7 @@ fn lost() -> &'static PerProcess<Lost> {
 fn close_lost() {
     let lanes = std::mem::take(&mut *unpoisoned(lost().get()));
     for (link, name) in lanes {
-        if !link.is_down() && find(&link, name, &Options::new()).is_err_and(|error| error.passes()) {
+        if !link.is_down() && find(&link, name, &Options::new(), OverLimit::Exceed).is_err_and(|error| error.passes()) {
             unpoisoned(lost().get()).push((link, name));
             deferred::try_later("failed connects", close_lost);
         }

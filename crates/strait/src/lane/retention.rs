@@ -61,9 +61,9 @@ fn times_moved() -> u64 {
 
 /// The number of rounds in a row in which this process could not receive all packets, and so forgot nothing.
 static ROUNDS: AtomicU32 = AtomicU32::new(0);
-/// The most rounds in which nothing is forgotten. A round takes 10 ms at least, so these take 5 s at least. The links
-/// that are not closed meanwhile may hold the descriptors or the memory that this process lacks.
-const MOST_TRIES: u32 = 500;
+/// The most rounds in which nothing is forgotten. The thread that tries again makes the last of them after some 6 s.
+/// The links that are not closed meanwhile may hold the descriptors or the memory that this process lacks.
+const MOST_TRIES: u32 = 60;
 /// Whether this process has forgotten announcements although a peer may refer to them later.
 static HAS_LOST: AtomicBool = AtomicBool::new(false);
 
@@ -109,7 +109,7 @@ fn drain_all_after(before: Result<(), Error>) -> Result<(), Error> {
 /// Counts a round in which nothing was forgotten, and searches again for links whose announcements can be forgotten.
 fn try_again() {
     ROUNDS.fetch_add(1, Ordering::Relaxed);
-    forget_unreachable();
+    forget_now();
 }
 
 /// A search for an announcement among the links to a process. Another thread may pass announcements on meanwhile, so
@@ -163,7 +163,14 @@ impl Search {
 /// nothing if the last search was large and few last uses of links have ended since.
 pub(crate) fn forget_unreachable() {
     let credit = CREDIT.fetch_add(CREDIT_EACH, Ordering::Relaxed);
-    if credit + CREDIT_FREE >= LOOKED_AT.load(Ordering::Relaxed) && is_anything_to_forget() {
+    if credit + CREDIT_FREE >= LOOKED_AT.load(Ordering::Relaxed) {
+        forget_now();
+    }
+}
+
+/// Does what [`forget_unreachable`] does, in any case.
+fn forget_now() {
+    if is_anything_to_forget() {
         // A link to the same process may not be known as such yet, because nothing was received from it. An error here
         // changes nothing: the packets are received again before anything is forgotten.
         let _ = drain_all_after(Ok(()));

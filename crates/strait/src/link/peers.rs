@@ -26,6 +26,7 @@ use crate::deadline::Deadline;
 use crate::deferred;
 use crate::error::Error;
 use crate::link::reader::REST_LIMIT;
+use crate::link::room::SocketBlockedOn;
 use crate::link::uses::Directory;
 use crate::link::{ANONYMOUS, Link};
 use crate::os;
@@ -272,10 +273,11 @@ pub(crate) fn find_among_dropped<T>(find: impl FnMut(&dyn Directory) -> Option<T
     all_links.values().filter(|listed| listed.is_being_dropped()).map(|listed| &*listed.directory).find_map(find)
 }
 
-/// Tries again to send the unsent packets of all links of this process. Never waits. If packets remain, a later call of
-/// the library tries again.
+/// Tries again to send the unsent packets of all links of this process. Never waits. If the kernel refuses a packet,
+/// the process tries again later. A full socket wakes its peer anyway.
 pub(crate) fn send_all_that_is_unsent() {
-    let is_left = all_there_are().iter().filter(|link| link.unsent().is_some()).count() > 0;
+    let is_refused = |link: &&Arc<Link>| link.unsent() == Some(SocketBlockedOn::Kernel);
+    let is_left = all_there_are().iter().filter(is_refused).count() > 0;
     if is_left {
         deferred::try_later("wake-ups", send_all_that_is_unsent);
     }

@@ -169,16 +169,17 @@ impl Shared {
     fn run(&self, make: impl FnOnce() -> Outcome, made: &dyn Fn()) {
         *unpoisoned(&self.step) = Step::Running;
         let outcome = make();
-        made();
         let mut step = unpoisoned(&self.step);
         if self.is_blocked.load(Ordering::Relaxed) {
             drop(step);
-            // Descriptors in the result may take long to close.
+            // Descriptors in the result may take long to close. Until then, no other call may wait for this thread.
             drop(outcome);
+            made();
             step = unpoisoned(&self.step);
             self.is_blocked.store(false, Ordering::Relaxed);
             *step = Step::Idle;
         } else {
+            made();
             *step = Step::Done(outcome);
             self.is_done.store(true, Ordering::Relaxed);
         }
