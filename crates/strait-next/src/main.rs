@@ -1,12 +1,12 @@
-//! A program of another build: it speaks another version of the protocol than the programs of this workspace.
+//! A program of another build, with another protocol version than the programs of this workspace.
 //!
 //! ```text
-//! speaks-next over               makes a channel from the socket that is its standard input
-//! speaks-next listen DIRECTORY   listens, and answers the first message of the first process that it accepts
-//! speaks-next connect DIRECTORY  connects, and prints the answer to its message
+//! speaks-next over               makes a channel from the socket at standard input
+//! speaks-next listen DIRECTORY   listens, and answers the first message of the first accepted process
+//! speaks-next connect DIRECTORY  connects, sends a message, and prints the answer
 //! ```
 //!
-//! Prints the error of a call that was refused, one line each.
+//! Prints the error of each refused call, in one line.
 
 use std::os::fd::AsFd;
 use std::path::Path;

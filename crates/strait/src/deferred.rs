@@ -151,6 +151,16 @@ pub(crate) fn try_later(what: &'static str, again: fn()) {
 
 /// Runs the recorded actions again and again, until none is left. No event tells that an action would succeed now.
 fn retry() {
+    /// After a panic in an action, the next failure starts another thread.
+    struct AfterPanic;
+    impl Drop for AfterPanic {
+        fn drop(&mut self) {
+            if std::thread::panicking() {
+                HAS_THREAD.get().store(false, Ordering::SeqCst);
+            }
+        }
+    }
+    let _after_panic = AfterPanic;
     let mut pause = PAUSE;
     loop {
         os::pause(pause);
@@ -433,6 +443,27 @@ mod tests {
             run();
             assert!(begin.elapsed() < Duration::from_secs(60), "it is never made");
         }
+    }
+
+    #[test]
+    fn actions_run_without_a_call_of_the_program_and_after_a_panic_in_another() {
+        if !crate::os::alone::is_alone() {
+            return;
+        }
+        static TRIES: AtomicUsize = AtomicUsize::new(0);
+        let begin = Instant::now();
+        let wait_until = |is_so: &dyn Fn() -> bool| {
+            while !is_so() {
+                assert!(begin.elapsed() < Duration::from_secs(60), "the thread does not run the actions");
+                std::thread::yield_now();
+            }
+        };
+        try_later("a panic", || panic!("as a defect may"));
+        wait_until(&|| !HAS_THREAD.get().load(Ordering::SeqCst));
+        try_later("a test", || {
+            TRIES.fetch_add(1, Ordering::Relaxed);
+        });
+        wait_until(&|| TRIES.load(Ordering::Relaxed) == 1);
     }
 
     /// An object of the tests whose destructor drops the next object of a chain.

@@ -180,8 +180,7 @@ impl Socket {
     }
 
     /// Calls `call` with the socket, and returns the result. If another process made the socket, a call thread makes
-    /// the call: a process with a copy of the socket can block each receive. The call then takes at most
-    /// some 250 ms.
+    /// the call: a process with a copy of the socket can block each receive. The call then takes some 250 ms at most.
     ///
     /// # Errors
     /// [`Error::BadPeer`] if the call, or an earlier call for the introducer, has not returned in time;

@@ -323,4 +323,35 @@ mod tests {
             assert!(begin.elapsed() < Duration::from_secs(60), "the call thread makes no further calls");
         }
     }
+
+    /// Shows that a call waits for no thread that still drops the result of a call of another peer.
+    #[test]
+    fn a_result_that_takes_long_to_drop_delays_no_call_for_another_peer() {
+        /// Tells that it is being dropped, and waits until the sender of the receiver is gone.
+        struct Slow(mpsc::Sender<()>, mpsc::Receiver<()>);
+        impl Drop for Slow {
+            fn drop(&mut self) {
+                let _ = self.0.send(());
+                let _ = self.1.recv();
+            }
+        }
+        // Threads of other tests would make the second call.
+        if !crate::os::alone::is_alone() {
+            return;
+        }
+        let (release, released) = mpsc::channel::<()>();
+        let (tell, told) = mpsc::channel();
+        let (end, ended) = mpsc::channel::<()>();
+        let refused = PeerCalls::default().call(move || {
+            let _ = released.recv();
+            Slow(tell, ended)
+        });
+        assert!(matches!(refused, Err(NoResult::Blocked)));
+        drop(release);
+        told.recv_timeout(Duration::from_secs(60)).unwrap();
+        let (answer, answered) = mpsc::channel();
+        std::thread::spawn(move || answer.send(PeerCalls::default().call(|| 1)));
+        assert_eq!(answered.recv_timeout(Duration::from_secs(20)), Ok(Ok(1)));
+        drop(end);
+    }
 }

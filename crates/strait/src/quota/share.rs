@@ -16,7 +16,7 @@ pub(super) fn may_have(mine: u64, amount: u64, held: u64, limit: u64, processes:
     let left = u128::from(limit.saturating_sub(held)) + u128::from(mine);
     let then = held.checked_add(amount);
     let is_little = wanted <= u128::from(limit / LITTLE) && then.is_some_and(|held| held <= limit / 2);
-    // The first condition implies the second, unless the limit was lowered meanwhile.
+    // A share of what is left is within the limit, unless the limit was lowered meanwhile.
     is_little || (wanted * (u128::from(processes) + 1) <= left && then.is_some_and(|held| held <= limit))
 }
 
@@ -48,7 +48,7 @@ mod tests {
         assert!(!may_have(600, 1, 600, 300, 1));
     }
 
-    /// Shows that a process may introduce this process to thousands of others, each of which has an account and holds a
+    /// Shows that a process may introduce this process to hundreds of others, each of which has an account and holds a
     /// few things.
     #[test]
     fn a_little_is_free_for_each_of_many() {

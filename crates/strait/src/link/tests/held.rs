@@ -502,10 +502,7 @@ fn an_introduced_link_that_was_stuck_learns_who_its_peer_is() {
     }
     let one = Pair::named(0xb4);
     let process = Link::over(one.introduce(1), usize::MAX, Arc::<LaneDirectory>::default()).unwrap();
-    one.ours.drain_once();
-    let mut found = None;
-    one.ours.announcements().named(|link| found = found.take().or_else(|| Some(Arc::clone(link))));
-    let found = found.expect("the introduced link");
+    let found = newest_introduced(&one);
     process.send_handshake(0xb5).unwrap();
     found.reader.stuck.store(true, std::sync::atomic::Ordering::Relaxed);
     found.drain_once();
@@ -521,10 +518,7 @@ fn a_packet_that_no_thread_could_remove_is_processed_once() {
     }
     let one = Pair::named(0xb6);
     let process = Link::over(one.introduce(1), usize::MAX, Arc::<LaneDirectory>::default()).unwrap();
-    one.ours.drain_once();
-    let mut found = None;
-    one.ours.announcements().named(|link| found = found.take().or_else(|| Some(Arc::clone(link))));
-    let found = found.expect("the introduced link");
+    let found = newest_introduced(&one);
     process.send_handshake(0xb7).unwrap();
     found.drain_once();
     assert!(found.process().is_some());
